@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The block layer's interface to devices and to `kelvin img`. A node is an open
+ * image: asynchronous, vectored, any alignment, no lock held across I/O.
+ * Knows no guest. Requests are submitted and completed in the thread of the
+ * node's loop (block_set_loop moves an idle node).
+ */
+#ifndef KELVIN_BLOCK_BLOCK_H
+#define KELVIN_BLOCK_BLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+#include "base/counter.h"
+#include "base/err.h"
+#include "base/type.h"
+#include "io/aio.h"
+#include "io/loop.h"
+
+struct block_node;
+
+enum block_op { BLOCK_READ, BLOCK_WRITE, BLOCK_FLUSH, BLOCK_DISCARD, BLOCK_WRITE_ZEROES };
+#define BLOCK_FUA	1u /* durable when done */
+#define BLOCK_MAY_UNMAP 2u /* write zeroes may deallocate */
+
+/* Owned by the caller until done runs (possibly before block_submit returns). */
+struct block_req {
+	enum block_op op;
+	unsigned flags;
+	uint64_t offset, len; /* bytes; len == sum of iov for reads and writes */
+	const struct iovec *iov;
+	int niov;
+	int result; /* 0 or -errno */
+	void (*done)(struct block_req *req);
+	void *opaque;
+	/* the block layer's: */
+	void *driver[8];
+	struct block_req *next;
+};
+
+/* What cache= means (QEMU's table): writeback, direct (O_DIRECT), no_flush. */
+struct block_open {
+	const char *filename;
+	const char *format; /* NULL = probe, with a warning when the result is raw */
+	bool read_only, direct, writeback, no_flush, discard_unmap;
+	enum aio_engine aio;
+	bool force; /* open a block device the host has mounted */
+	bool locking;
+};
+
+struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err);
+void block_close(struct block_node *n);		 /* drains */
+uint64_t block_size(const struct block_node *n); /* bytes, rounded up to 512 */
+bool block_read_only(const struct block_node *n);
+uint32_t block_alignment(const struct block_node *n); /* preferred request alignment, bytes */
+const char *block_filename(const struct block_node *n);
+const char *block_format(const struct block_node *n);
+const char *block_aio_name(const struct block_node *n);
+void block_submit(struct block_node *n, struct block_req *req);
+void block_flush_queue(struct block_node *n); /* start what was queued: once per batch */
+void block_drain(struct block_node *n);
+
+struct block_stats {
+	uint64_t ops[5], bytes[5], errors, syscalls;
+};
+const struct block_stats *block_stats_of(const struct block_node *n);
+
+/* A -drive: a node plus what devices ask of it. Found by id for PROP_LINK "drive". */
+struct drive {
+	char *id;
+	struct block_node *node; /* NULL: empty removable drive */
+	char *serial;
+	int bus_kind; /* index into drive_if_names: none, virtio, ide, ... */
+	int index;
+	bool read_only;
+	bool claimed; /* a device uses it */
+	int werror, rerror;
+};
+/* -drive file=..,if=..,id=..,format=..,cache=..,aio=..,readonly=..,discard=..,index=..,media=..,... */
+struct drive *drive_create(const char *text, struct loop *l, struct err *err);
+struct drive *drive_find(const char *id);
+struct drive *drive_at(size_t i);
+void drive_close_all(void);
+
+#endif

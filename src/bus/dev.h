@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Devices: each is one const table (struct dev_ops) listed in hw/devices.c. The
+ * board or -device creates an instance, sets its properties, and realizes it.
+ *
+ * Lock: each device has one mutex (dev.lock). Region handlers run with it held;
+ * timers and backend callbacks take it themselves. Under it a device may raise
+ * interrupts, use DMA, arm timers and post to loops, and must not block or
+ * access another device's regions.
+ */
+#ifndef KELVIN_BUS_DEV_H
+#define KELVIN_BUS_DEV_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/counter.h"
+#include "base/err.h"
+#include "base/type.h"
+#include "bus/irq.h"
+#include "bus/ports.h"
+#include "cpu/cpu.h"
+#include "io/loop.h"
+#include "io/vmclock.h"
+#include "mem/mem.h"
+
+struct dev;
+struct pci_bus;
+struct fw_cfg;
+
+/* What a machine gives its devices. Filled by the board before any realize. */
+struct bus {
+	struct mem_map *mem;
+	struct ports *ports;
+	struct loop *loop; /* the main loop */
+	struct vmclock *clock;
+	struct pci_bus *pci;
+	struct fw_cfg *fw_cfg;
+	struct accel *accel;
+	struct irq gsi[24]; /* global system interrupts 0..23 */
+	const struct msi_ops *msi;
+	void *msi_opaque;
+	void (*request)(void *opaque, enum vm_request what, int status, const char *why);
+	void *opaque;
+	struct dev *devices; /* all realized devices, creation order */
+	/* Register an eventfd doorbell with the engine; -ENOSYS when it has none. */
+	int (*doorbell)(void *opaque, bool port, uint64_t addr, unsigned size, bool match, uint64_t value, int fd,
+			bool assign);
+};
+
+/* One field of a device's saved state (snapshots): a table ends with name NULL. */
+struct state_field {
+	const char *name;
+	size_t offset, size;
+};
+struct state {
+	uint16_t version, min_version;
+	const struct state_field *fields;
+	int (*pre_save)(struct dev *);
+	int (*post_load)(struct dev *, unsigned version);
+};
+
+enum dev_bus_kind {
+	DEV_BUS_SYSTEM /* ports and memory at fixed places */,
+	DEV_BUS_PCI,
+	DEV_BUS_VIRTIO_SERIAL,
+	DEV_BUS_NONE
+};
+
+struct dev_ops {
+	struct type type; /* name, about, size, props */
+	enum dev_bus_kind bus_kind;
+	bool user_creatable; /* -device NAME */
+	int (*realize)(struct dev *d, struct err *err);
+	void (*unrealize)(struct dev *d);
+	void (*reset)(struct dev *d);
+	int (*pause)(struct dev *d); /* drain what is in flight; called with the vCPUs stopped */
+	void (*resume)(struct dev *d);
+	const struct state *state;
+	const struct counter *counters;
+};
+
+struct dev {
+	const struct dev_ops *ops;
+	struct bus *bus;
+	char *id; /* -device id=, or NULL */
+	pthread_mutex_t lock;
+	struct dev *next;
+	bool realized;
+};
+
+/* Create with defaults and -global applied; dev_set; dev_realize. NULL and err on failure. */
+struct dev *dev_new(struct bus *bus, const char *type_name, struct err *err);
+struct dev *dev_new_ops(struct bus *bus, const struct dev_ops *ops, struct err *err);
+int dev_set(struct dev *d, const char *prop, const char *value, struct err *err);
+int dev_realize(struct dev *d, struct err *err);
+void dev_destroy(struct dev *d);
+void dev_reset_all(struct bus *bus);
+int dev_pause_all(struct bus *bus);
+void dev_resume_all(struct bus *bus);
+void dev_destroy_all(struct bus *bus);
+/* -device "virtio-blk-pci,drive=d0,id=x" or JSON. */
+struct dev *dev_create_from_text(struct bus *bus, const char *text, struct err *err);
+/* -global "driver.prop=value" or "driver=..,property=..,value=.."; kept for every later dev_new. */
+int dev_add_global(const char *text, struct err *err);
+const struct dev_ops *dev_ops_find(const char *name);
+
+/* hw/devices.c: every device type, ends with NULL. */
+extern const struct dev_ops *const dev_table[];
+
+#endif

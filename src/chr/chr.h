@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Character backends: the host side of serial ports, consoles and monitors
+ * (-chardev stdio, pty, file, socket, null; -serial and -monitor shorthands).
+ * One frontend at a time, or several on a stdio with mux=on (Ctrl-a c switches,
+ * Ctrl-a x leaves, Ctrl-a h helps). Everything runs on the main loop's thread
+ * except chr_write, which any thread may call.
+ */
+#ifndef KELVIN_CHR_CHR_H
+#define KELVIN_CHR_CHR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/type.h"
+#include "io/loop.h"
+
+struct chr;
+
+enum chr_event { CHR_OPENED, CHR_CLOSED, CHR_BREAK };
+
+/* A frontend's callbacks, in the loop's thread without locks. */
+struct chr_fe {
+	/* How many bytes may be given now; 0 pauses input until chr_fe_ready. */
+	size_t (*can_receive)(void *opaque);
+	void (*receive)(void *opaque, const uint8_t *buf, size_t len);
+	void (*event)(void *opaque, enum chr_event event); /* may be NULL */
+	void *opaque;
+};
+
+/*
+ * -chardev "stdio,id=c0,mux=on,signal=off" (or JSON). The chardev is owned by
+ * the registry and found by id. NULL and err on failure.
+ */
+struct chr *chr_create(const char *text, struct loop *l, struct err *err);
+/* -serial / -monitor shorthand: stdio, mon:stdio, pty, null, none (*out = NULL), file:PATH,
+ * unix:PATH[,server=on][,wait=off], tcp:HOST:PORT[,...], telnet:, pipe:, chardev:ID. `id` names it. */
+int chr_create_legacy(const char *text, const char *id, struct loop *l, struct chr **out, struct err *err);
+struct chr *chr_find(const char *id);
+struct chr *chr_at(size_t i); /* all of them, until NULL */
+const char *chr_id(const struct chr *c);
+/* "pty:/dev/pts/3", "unix:/run/x,server=on", for query-chardev and the redirection line */
+const char *chr_describe(const struct chr *c);
+
+/* Attach a frontend; -EBUSY names the one that holds it. A mux chardev takes up to four. */
+int chr_attach(struct chr *c, const struct chr_fe *fe, const char *who, struct err *err);
+void chr_detach(struct chr *c, void *opaque);
+void chr_fe_ready(struct chr *c, void *opaque); /* can_receive grew; any thread */
+/*
+ * Write all or part; returns bytes taken (possibly 0 when a socket's peer or a
+ * pty is slow: the device then tries again after its chr_writable callback, or
+ * drops). Never blocks. Output with nobody connected is dropped as taken.
+ */
+size_t chr_write(struct chr *c, const void *buf, size_t len);
+bool chr_connected(const struct chr *c);
+void chr_set_writable(struct chr *c, void (*fn)(void *opaque), void *opaque);
+/* Ctrl-a x and the like call it. Set once by main. */
+void chr_set_quit(void (*fn)(void));
+/* Restore terminals, remove sockets; also safe from a fatal signal handler. */
+void chr_restore_terminals(void);
+void chr_destroy_all(void);
+
+#endif

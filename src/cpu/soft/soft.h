@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Inside the software CPU. One host thread runs one vCPU. Three parts share
+ * this state and may hand over at any instruction boundary:
+ *
+ *   interpreter (interp.c, ops_*.c)  every mode; the reference and the fallback
+ *   translator  (jit_*.c)            hot 64- and 32-bit code as host code
+ *   system part (mmu.c, exc.c, seg.c, sys.c, msr.c, run.c)
+ *
+ * Exceptions: a function that can fault returns int, 0 or EXC_RAISED after
+ * soft_raise() recorded the exception; callers return EXC_RAISED at once. An
+ * instruction that faults must not have changed registers, flags or rip
+ * (restartable string instructions: only completed iterations), so handlers
+ * compute first and commit last. rip is advanced by the dispatcher's caller
+ * AFTER exec returned 0, unless exec returned INSN_JUMP (it set rip itself).
+ *
+ * Translated code addresses this structure through GS (host GS base = struct
+ * soft_cpu of the running vCPU, set by arch_prctl), so fields it uses come
+ * first and have fixed offsets.
+ */
+#ifndef KELVIN_CPU_SOFT_SOFT_H
+#define KELVIN_CPU_SOFT_SOFT_H
+
+#include "base/util.h"
+#include "cpu/cpu.h"
+#include "cpu/model.h"
+
+enum {
+	EXC_RAISED = -1,
+	INSN_NEXT = 0,
+	INSN_JUMP = 1 /* rip was set */,
+	INSN_END = 2 /* rip advances; leave the block:
+modes, mappings or interruptibility may have changed */
+};
+
+enum exc_vector {
+	EXC_DE = 0,
+	EXC_DB = 1,
+	EXC_NMI = 2,
+	EXC_BP = 3,
+	EXC_OF = 4,
+	EXC_BR = 5,
+	EXC_UD = 6,
+	EXC_NM = 7,
+	EXC_DF = 8,
+	EXC_TS = 10,
+	EXC_NP = 11,
+	EXC_SS = 12,
+	EXC_GP = 13,
+	EXC_PF = 14,
+	EXC_MF = 16,
+	EXC_AC = 17,
+	EXC_MC = 18,
+	EXC_XM = 19
+};
+
+/* ---- software TLB ----------------------------------------------------- */
+
+/* Which rights a lookup is made with; translated code is specific to one. */
+enum mmu_index {
+	MMU_KERNEL,    /* CPL 0..2, SMAP in force: user pages are not data */
+	MMU_USER,      /* CPL 3 */
+	MMU_KERNEL_AC, /* CPL 0..2, EFLAGS.AC set or CR4.SMAP clear: user pages allowed */
+	MMU_MODES
+};
+enum mmu_access { MMU_READ, MMU_WRITE, MMU_EXEC, MMU_ACCESSES };
+
+#define TLB_BITS	10
+#define TLB_SIZE	(1u << TLB_BITS)
+#define TLB_TAG_INVALID (~0ull)
+
+/*
+ * Hit: entry at (lin >> 12) & (TLB_SIZE-1), tag == (lin + size - 1) & PAGE_MASK
+ * (page-crossing accesses miss by that) and host pointer = lin + addend.
+ * Device pages, pages with MEM_PAGE_CODE (write) and watched pages (debug
+ * registers) are never entered. Other threads may only store TLB_TAG_INVALID
+ * to tags (atomically); all else is the owner's.
+ */
+struct tlb_entry {
+	uint64_t tag, addend;
+};
+
+/* ---- the vCPU ---------------------------------------------------------- */
+
+struct insn;
+struct block_cache;
+struct jit_cpu;
+
+struct soft_cpu {
+	struct vcpu v;	    /* first: struct vcpu * and struct soft_cpu * are the same pointer */
+	struct cpu_state s; /* architectural state; while translated code runs, GPRs, flags and vector
+			     * registers may live in host registers instead */
+	/* derived from s, kept by soft_mode_changed() */
+	uint8_t cpl;
+	uint8_t mmu_index; /* enum mmu_index for data at this CPL */
+	bool long64;	   /* 64-bit code: EFER.LMA and CS.L */
+	bool code32;	   /* not long64 and CS.D: 32-bit default sizes */
+	bool stack32;	   /* SS.B (legacy and compatibility modes) */
+	bool paging, smap, wp, nxe;
+	uint32_t mode_key; /* what decoded and translated code depends on besides its bytes: SOFT_KEY_* */
+	/* exception being raised by the current instruction */
+	uint8_t exc_vector;
+	bool exc_has_code, exc_soft /* INT n, INT3, INTO */;
+	uint32_t exc_code;
+	uint64_t exc_cr2;
+	bool exc_raised;
+	/* interrupts */
+	bool intr_latched; /* the controller has (or may have) something; looked at when IF allows */
+	bool code_changed; /* a store of this instruction hit code: leave the block after it */
+	bool triple_faulted;
+	uint64_t tsc_offset; /* guest TSC = rdtsc + tsc_offset (vmclock's + IA32_TSC_ADJUST) */
+	struct tlb_entry tlb[MMU_MODES][MMU_ACCESSES][TLB_SIZE];
+	/* owned by their files */
+	struct mmu_private *mmu; /* fill log, second level, paging-structure caches */
+	struct block_cache *blocks;
+	struct jit_cpu *jit;
+	struct soft_stubs *stubs;
+	pthread_mutex_t sleep_lock; /* HLT */
+	pthread_cond_t sleep_cond;
+	/* counters (one writer: this thread) */
+	uint64_t n_insns, n_blocks_decoded, n_block_hits, n_tlb_misses, n_page_walks, n_exceptions, n_interrupts,
+	    n_port_io, n_mmio, n_halts, n_tlb_flushes, n_code_invalidations, n_jit_blocks, n_jit_exits, n_first_insn_ns;
+};
+
+#define SOFT_KEY_LONG64	     1u
+#define SOFT_KEY_CODE32	     2u
+#define SOFT_KEY_STACK32     4u
+#define SOFT_KEY_MMU_SHIFT   3 /* two bits: mmu_index */
+#define SOFT_KEY_CPL3	     32u
+#define SOFT_KEY_TS_EM	     64u  /* CR0.TS or EM: FPU and SIMD instructions trap */
+#define SOFT_KEY_TF	     128u /* single step: one instruction per block */
+#define SOFT_KEY_OSXSAVE_OFF 256u
+#define SOFT_KEY_FLAT	     512u  /* CS, DS, ES, SS bases are 0 and limits 4G (always in long64) */
+#define SOFT_KEY_REAL	     1024u /* CR0.PE clear or VM86 */
+
+static inline struct soft_cpu *soft_cpu_of(struct vcpu *v)
+{
+	return (struct soft_cpu *)(void *)v;
+}
+
+/* Recompute the derived fields after CR0/CR3(no)/CR4/EFER/CS/SS/CPL/RFLAGS.{TF,AC,VM} changed. Cheap. */
+void soft_mode_changed(struct soft_cpu *c);
+
+/* Record an exception; always returns EXC_RAISED. */
+int soft_raise(struct soft_cpu *c, enum exc_vector vector);
+int soft_raise_code(struct soft_cpu *c, enum exc_vector vector, uint32_t code);
+int soft_raise_pf(struct soft_cpu *c, uint64_t cr2, uint32_t code);
+
+/* ---- mmu.c: linear memory with this CPU's current rights ---------------- */
+
+/* Loads and stores of 1, 2, 4, 8 bytes at a linear address; cross pages; reach devices. */
+int mmu_load_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val, unsigned mmu_index);
+int mmu_store_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t val, unsigned mmu_index);
+
+static inline struct tlb_entry *mmu_entry(struct soft_cpu *c, unsigned mmu_index, enum mmu_access a, uint64_t lin)
+{
+	return &c->tlb[mmu_index][a][(lin >> PAGE_SHIFT) & (TLB_SIZE - 1)];
+}
+/* Host pointer for the access when the TLB has it, else NULL. */
+static inline uint8_t *mmu_hit(struct soft_cpu *c, unsigned mmu_index, enum mmu_access a, uint64_t lin, unsigned size)
+{
+	const struct tlb_entry *e = mmu_entry(c, mmu_index, a, lin);
+
+	if (likely(__atomic_load_n(&e->tag, __ATOMIC_RELAXED) == ((lin + size - 1) & PAGE_MASK)))
+		return (uint8_t *)(uintptr_t)(lin + e->addend);
+	return NULL;
+}
+/* Guest loads and stores are single host accesses, so aligned ones are atomic as on a real CPU. */
+static inline int mmu_load(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val)
+{
+	const uint8_t *p = mmu_hit(c, c->mmu_index, MMU_READ, lin, size);
+
+	if (unlikely(!p))
+		return mmu_load_slow(c, lin, size, val, c->mmu_index);
+	switch (size) {
+	case 1: *val = *(const volatile uint8_t *)p; break;
+	case 2: *val = *(const volatile uint16_t *)(const void *)p; break;
+	case 4: *val = *(const volatile uint32_t *)(const void *)p; break;
+	default: *val = *(const volatile uint64_t *)(const void *)p; break;
+	}
+	return 0;
+}
+static inline int mmu_store(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t val)
+{
+	uint8_t *p = mmu_hit(c, c->mmu_index, MMU_WRITE, lin, size);
+
+	if (unlikely(!p))
+		return mmu_store_slow(c, lin, size, val, c->mmu_index);
+	switch (size) {
+	case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
+	case 2: *(volatile uint16_t *)(void *)p = (uint16_t)val; break;
+	case 4: *(volatile uint32_t *)(void *)p = (uint32_t)val; break;
+	default: *(volatile uint64_t *)(void *)p = val; break;
+	}
+	return 0;
+}
+
+/*
+ * Host pointer for an access of size bytes that stays in one page, with the
+ * faults of `a` (MMU_WRITE also proves readability: x86 has no write-only
+ * pages). *host = NULL with return 0: device memory, or code/logged page on a
+ * write where a plain pointer must not be used; then use load/store, and
+ * mmu_written() does not apply. With `a` MMU_WRITE on a MEM_PAGE_CODE page the
+ * pointer IS given, and *host_flags gets MMU_HOST_CODE: call mmu_written after.
+ */
+#define MMU_HOST_CODE 1u
+int mmu_host(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a, unsigned mmu_index, uint8_t **host,
+	     unsigned *host_flags);
+void mmu_written(struct soft_cpu *c, const uint8_t *host, unsigned size);
+/* Any length (XSAVE areas, descriptors, stack frames): copies; all pages are checked before the first
+ * byte is written. */
+int mmu_read_buf(struct soft_cpu *c, uint64_t lin, void *buf, unsigned len, unsigned mmu_index);
+int mmu_write_buf(struct soft_cpu *c, uint64_t lin, const void *buf, unsigned len, unsigned mmu_index);
+/* Fault check only. */
+int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a, unsigned mmu_index);
+/* Code page at lin: RAM page index and host pointer of the page's first byte; device memory: *host = NULL. */
+int mmu_fetch(struct soft_cpu *c, uint64_t lin, uint64_t *page_index, const uint8_t **host);
+
+void mmu_flush_all(struct soft_cpu *c);	      /* including global */
+void mmu_flush_nonglobal(struct soft_cpu *c); /* MOV CR3 without PCID */
+void mmu_switch_cr3(struct soft_cpu *c, uint64_t cr3, bool noflush);
+void mmu_invlpg(struct soft_cpu *c, uint64_t lin);
+int mmu_invpcid(struct soft_cpu *c, uint64_t type, const uint64_t desc[2]);
+/* Drop write entries of a RAM page on every vCPU (the page is about to hold decoded code). Any vCPU thread. */
+void mmu_protect_page(struct accel *a, uint64_t page_index);
+/* Called when virtual-to-physical mappings changed for execution: bumped by every flush. Decoded-block and
+ * translated-code lookups by virtual address compare it. */
+uint64_t mmu_generation(const struct soft_cpu *c);
+int mmu_init(struct soft_cpu *c, struct err *err);
+void mmu_fini(struct soft_cpu *c);
+
+/* ---- linear addresses --------------------------------------------------- */
+
+/*
+ * seg:off to linear with the checks of the mode: canonical in long64 (#GP, or #SS
+ * for SS), limit and rights otherwise. `write` matters for read-only segments.
+ */
+int seg_linear(struct soft_cpu *c, unsigned seg, uint64_t off, unsigned size, bool write, uint64_t *lin);
+
+/* ---- code.c: which RAM holds decoded code -------------------------------- */
+
+/* The bytes off..off+len of the RAM page will be cached as code: protect the page, note the bytes. Returns
+ * the page's generation, to be compared with mem_map.page_code_gen[page] before each use of the cache. */
+uint32_t code_note(struct soft_cpu *c, uint64_t page_index, unsigned off, unsigned len);
+/* mem_map.code_written: bumps the generation when noted bytes were hit and tells the translator. */
+void code_written(void *opaque, uint64_t page_index, unsigned off, unsigned len);
+int code_init(struct accel *a, struct err *err);
+void code_fini(struct accel *a);
+
+/* ---- interpreter ---------------------------------------------------------- */
+
+/* Execute decoded blocks from s.rip until a request, an exception (delivered by the caller), INSN_END or a
+ * budget of instructions. Returns 0, or EXC_RAISED with the exception recorded and rip at the instruction. */
+int interp_run(struct soft_cpu *c, unsigned max_insns);
+/* Exactly one instruction. */
+int interp_step(struct soft_cpu *c);
+int interp_init(struct soft_cpu *c, struct err *err);
+void interp_fini(struct soft_cpu *c);
+
+/* ---- exc.c: delivery ------------------------------------------------------ */
+
+/* Deliver the recorded exception (contributory rules, #DF, triple fault). */
+void exc_deliver_raised(struct soft_cpu *c);
+/* Deliver an external interrupt or NMI. */
+void exc_deliver_interrupt(struct soft_cpu *c, uint8_t vector);
+void exc_deliver_nmi(struct soft_cpu *c);
+/* INT n, INT3, INTO, INT1 from an instruction; next_rip is pushed. */
+int exc_software_int(struct soft_cpu *c, uint8_t vector, uint64_t next_rip, bool int3_or_into);
+
+/* ---- run.c ------------------------------------------------------------------ */
+
+/* Pending work at an instruction boundary (requests, interrupts): true when translated code must be left. */
+static inline bool soft_attention(const struct soft_cpu *c)
+{
+	return __atomic_load_n(&c->v.requests, __ATOMIC_RELAXED) != 0;
+}
+/* IF became 1, or TPR fell: make the run loop look. Same thread. */
+static inline void soft_recheck_intr(struct soft_cpu *c)
+{
+	if (c->intr_latched)
+		atomic_fetch_or(&c->v.requests, VCPU_REQ_INTR);
+}
+
+/* CPUID table of what the software CPU can execute on this host (features of user-mode data instructions
+ * follow the host; system features are Kelvin's own). */
+unsigned soft_supported_cpuid(struct cpuid_entry *out, unsigned max);
+
+/* ---- translator --------------------------------------------------------------- */
+
+enum jit_exit {
+	JIT_INTERP = 0, /* state is in c->s: interpret at least one instruction from s.rip */
+	JIT_ATTENTION,	/* state is in c->s: requests are pending */
+	JIT_EXC,	/* an exception is recorded, rip at the faulting instruction */
+};
+enum jit_exit jit_run(struct soft_cpu *c);
+int jit_init(struct accel *a, struct opts *options, struct err *err);
+void jit_fini(struct accel *a);
+int jit_cpu_init(struct soft_cpu *c, struct err *err);
+void jit_cpu_fini(struct soft_cpu *c);
+bool jit_enabled(const struct accel *a);
+/* Code bytes of this page became stale: unlink and forget its translations. Any thread. */
+void jit_page_invalidated(struct accel *a, uint64_t page_index);
+
+struct soft_accel {
+	struct accel a; /* first */
+	struct code_map *code;
+	struct jit *jit;
+	bool jit_on, lockstep, jit_always;
+	uint32_t jit_threshold; /* executions of a block before it is translated */
+};
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Event loop: file descriptors, timers and posted calls, run by one thread.
+ * The main loop is one; each -object iothread is another. Timers are on
+ * CLOCK_MONOTONIC_RAW (base/clock.h), kept in a heap.
+ *
+ * Thread rules: loop_post and timer_arm/timer_cancel may be called from any
+ * thread; everything else only from the loop's own thread or before it runs.
+ */
+#ifndef KELVIN_IO_LOOP_H
+#define KELVIN_IO_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+
+struct loop;
+
+#define LOOP_READ  1u
+#define LOOP_WRITE 2u
+#define LOOP_HUP   4u /* reported, never asked for */
+
+/* NULL and err on failure. The caller owns it; loop_destroy when its thread has left loop_run. */
+struct loop *loop_create(const char *name, struct err *err);
+void loop_destroy(struct loop *l);
+
+/* Watch fd for `events`; fn runs in the loop's thread. One watch per fd. */
+int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, unsigned events), void *arg);
+/* Change the events of a watched fd (0 keeps it but silent). */
+void loop_rewatch(struct loop *l, int fd, unsigned events);
+/* After it returns fn is not called again for fd. The fd is not closed. */
+void loop_unwatch(struct loop *l, int fd);
+
+/* Run fn(arg) once in the loop's thread, soon. Any thread, async-signal-safe is not promised. */
+void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
+
+/* Run until loop_stop. loop_run_once waits at most timeout_ns (-1: for ever), handles what is due. */
+void loop_run(struct loop *l);
+void loop_run_once(struct loop *l, int64_t timeout_ns);
+void loop_stop(struct loop *l); /* any thread, and from a signal handler */
+bool loop_in_thread(const struct loop *l);
+
+/*
+ * A timer, embedded in its owner. fn runs in the loop's thread, without locks
+ * held. timer_cancel does not wait for a running fn of another thread: owners
+ * keep the object alive until the loop has stopped or call timer_cancel_sync.
+ */
+struct timer {
+	struct loop *loop;
+	void (*fn)(void *arg);
+	void *arg;
+	uint64_t deadline; /* ns, clock_raw_ns(); UINT64_MAX = not armed */
+	uint32_t heap_index;
+};
+void timer_init(struct timer *t, struct loop *l, void (*fn)(void *arg), void *arg);
+void timer_arm(struct timer *t, uint64_t deadline_ns); /* re-arms if armed; any thread */
+void timer_cancel(struct timer *t);
+void timer_cancel_sync(struct timer *t);
+
+#endif

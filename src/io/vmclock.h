@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The machine's one clock. Guest nanoseconds run with CLOCK_MONOTONIC_RAW while
+ * the machine runs and stand still while it is stopped; the guest's TSC is the
+ * host's TSC plus an offset that is corrected for the stops in the same way.
+ * PIT, HPET, LAPIC timers, ACPI PM timer, RTC and kvmclock all read this clock,
+ * so they cannot disagree.
+ */
+#ifndef KELVIN_IO_VMCLOCK_H
+#define KELVIN_IO_VMCLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "io/loop.h"
+
+struct vmclock {
+	_Atomic uint64_t ns_offset;  /* guest ns = clock_raw_ns() - ns_offset, while running */
+	_Atomic uint64_t tsc_offset; /* guest TSC = host TSC + tsc_offset, while running */
+	_Atomic uint64_t stopped_ns; /* guest ns at the stop */
+	_Atomic bool running;
+	uint64_t tsc_khz;      /* constant; the guest TSC's frequency */
+	uint64_t wall_base_ns; /* CLOCK_REALTIME at guest ns 0 */
+};
+
+void vmclock_init(struct vmclock *c); /* stopped, at guest ns 0 */
+void vmclock_start(struct vmclock *c);
+void vmclock_stop(struct vmclock *c);
+uint64_t vmclock_ns(const struct vmclock *c);  /* any thread */
+uint64_t vmclock_tsc(const struct vmclock *c); /* any thread */
+/* Host deadline (clock_raw_ns) of a guest time. While stopped: UINT64_MAX. */
+uint64_t vmclock_host_deadline(const struct vmclock *c, uint64_t guest_ns);
+
+/*
+ * A timer on guest time. While the machine is stopped it does not fire;
+ * vmclock_timers_resume re-arms all of them. Same thread rules as struct timer.
+ */
+struct vmtimer {
+	struct timer timer;
+	struct vmclock *clock;
+	uint64_t guest_deadline; /* UINT64_MAX = not armed */
+	struct vmtimer *next;	 /* all timers of the clock */
+};
+void vmtimer_init(struct vmtimer *t, struct vmclock *c, struct loop *l, void (*fn)(void *arg), void *arg);
+void vmtimer_arm(struct vmtimer *t, uint64_t guest_ns);
+void vmtimer_cancel(struct vmtimer *t);
+void vmtimer_fini(struct vmtimer *t);
+void vmclock_timers_resume(struct vmclock *c);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A machine: its configuration as the command line gives it, its life cycle, and
+ * the threads. The control layer (QMP, monitor, command line) uses only this.
+ */
+#ifndef KELVIN_MACHINE_VM_H
+#define KELVIN_MACHINE_VM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "bus/dev.h"
+#include "cpu/cpu.h"
+#include "cpu/model.h"
+
+enum vm_run_state {
+	VM_PRELAUNCH,
+	VM_RUNNING,
+	VM_PAUSED,
+	VM_SHUTDOWN_STATE,
+	VM_PANICKED,
+	VM_IO_ERROR,
+	VM_INTERNAL_ERROR
+};
+
+struct vm_config {
+	char *machine;	   /* "pc" */
+	char *accel;	   /* "kvm:soft" list, each with options after a comma; NULL = default */
+	char *cpu;	   /* -cpu or NULL */
+	uint64_t ram_size; /* bytes */
+	struct ram_config ram;
+	unsigned cpus, sockets, cores, threads;
+	char *kernel, *append, *dtb;
+	char **initrd; /* several are concatenated */
+	unsigned ninitrd;
+	char *name, *uuid;
+	bool have_uuid;
+	uint8_t uuid_bytes[16];
+	char *boot;	/* -boot's text */
+	char *rtc_base; /* "utc", "localtime" or a date */
+	bool no_reboot, no_shutdown, start_paused, no_defaults, no_acpi, no_hpet;
+	char *serial[4]; /* chardev ids or NULL */
+	char **devices;	 /* -device texts in order */
+	unsigned ndevices;
+	char **smbios;
+	unsigned nsmbios;
+	char **fw_cfg;
+	unsigned nfw_cfg;
+	bool timeline; /* print the start-up timeline at exit */
+};
+
+struct vm;
+/* Everything up to the first instruction; the vCPU threads exist but wait. NULL and err on failure. */
+struct vm *vm_create(const struct vm_config *cfg, struct loop *main_loop, struct err *err);
+void vm_destroy(struct vm *vm);
+
+/* Main loop's thread only. */
+void vm_start(struct vm *vm); /* cont */
+void vm_stop(struct vm *vm, enum vm_run_state why);
+void vm_system_reset(struct vm *vm);
+void vm_powerdown(struct vm *vm); /* the ACPI power button */
+/* Ask from any thread (signal handlers excepted). */
+void vm_request(struct vm *vm, enum vm_request what, int status, const char *why);
+void vm_quit(struct vm *vm, int status); /* leave vm_main; any thread */
+/* Runs the main loop until the machine is gone; returns the exit status. */
+int vm_main(struct vm *vm);
+
+enum vm_run_state vm_state(const struct vm *vm);
+const char *vm_state_name(enum vm_run_state s); /* QMP's RunState names */
+struct bus *vm_bus(struct vm *vm);
+struct accel *vm_accel(struct vm *vm);
+const struct vm_config *vm_config_of(const struct vm *vm);
+/* Why this engine: "kvm (/dev/kvm is usable)" or "soft (no /dev/kvm)". */
+const char *vm_accel_reason(const struct vm *vm);
+/* Run fn with vcpu i outside vcpu_run (it is stopped and resumed around the call). */
+void vm_with_vcpu(struct vm *vm, unsigned i, void (*fn)(struct vcpu *v, void *arg), void *arg);
+
+/* Events for QMP: name and a JSON object text (NULL = none). In the main loop's thread. */
+struct vm_event_sink {
+	void (*event)(void *opaque, const char *name, const char *data_json);
+	void *opaque;
+	struct vm_event_sink *next;
+};
+void vm_add_event_sink(struct vm *vm, struct vm_event_sink *s);
+void vm_emit(struct vm *vm, const char *name, const char *data_json);
+
+/* One board per file in machine/: a table entry. */
+struct board_ops {
+	struct type type; /* "pc", alias "pc-i440fx-7.2"; properties of -M */
+	int (*create)(struct vm *vm, struct err *err);
+	int (*load)(struct vm *vm, struct err *err); /* firmware or kernel into RAM and CPU 0's state; also at reset */
+};
+extern const struct board_ops *const board_table[]; /* ends with NULL */
+
+/* -stats: all counters of the machine as JSON to path ("-" = stdout). 0 or -errno. */
+int vm_write_stats(struct vm *vm, const char *path, struct err *err);
+
+#endif
