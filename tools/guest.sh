@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Sourced after setup.sh: Debian's kernels, an initramfs, and a Debian root file system, cached in $cache.
+# Every file appears under its final name only when it is complete.
+
+# guest_kernel cloud|full : unpack Debian's kernel package. Sets kernel (vmlinuz) and kernel_modules (its /lib/modules/VERSION).
+guest_kernel()
+{
+	local flavour=$1 meta pkg dir=$cache/kernel-$1 tmp
+	case $flavour in cloud) meta=linux-image-cloud-amd64 ;; full) meta=linux-image-amd64 ;; *) die "no kernel flavour '$flavour' (cloud, full)" ;; esac
+	if [ ! -f "$dir/done" ]; then
+		mkdir -p "$cache" || exit 1
+		tmp=$(mktemp -d "$cache/kernel.XXXXXX") || exit 1
+		pkg=$(apt-cache depends "$meta" 2>/dev/null | awk '/Depends: linux-image/ {print $2; exit}')
+		if [ -z "$pkg" ] && [ "$(id -u)" -eq 0 ]; then
+			apt-get update -qq >&2
+			pkg=$(apt-cache depends "$meta" 2>/dev/null | awk '/Depends: linux-image/ {print $2; exit}')
+		fi
+		[ -n "$pkg" ] || { rm -rf "$tmp"; die "apt knows no $meta (run: apt-get update)"; }
+		say "downloading Debian's kernel $pkg"
+		(cd "$tmp" && apt-get download -qq "$pkg" 2>"$tmp/log") >&2 || { cat "$tmp/log" >&2; rm -rf "$tmp"; die "downloading $pkg failed"; }
+		dpkg-deb -x "$tmp"/*.deb "$tmp/root" && rm -f "$tmp"/*.deb || { rm -rf "$tmp"; die "unpacking $pkg failed"; }
+		depmod -b "$tmp/root" "$(ls "$tmp/root/lib/modules")" || { rm -rf "$tmp"; die "depmod failed for $pkg"; }
+		ln "$tmp"/root/boot/vmlinuz-* "$tmp/vmlinuz"
+		python3 "$top/tools/extract-elf.py" "$tmp/vmlinuz" "$tmp/vmlinux" || { rm -rf "$tmp"; die "unpacking the ELF kernel of $pkg failed"; }
+		touch "$tmp/done"
+		chmod 755 "$tmp"
+		rm -rf "$dir"
+		mv "$tmp" "$dir" || exit 1
+	fi
+	kernel=$dir/vmlinuz
+	kernel_elf=$dir/vmlinux
+	kernel_modules=$(echo "$dir"/root/lib/modules/*)
+}
+
+# guest_initramfs FLAVOUR OUT INIT MODULE... : busybox, the modules with what they need (loaded by INIT in the order
+# of /modules/order), and INIT as /init.
+guest_initramfs()
+{
+	local flavour=$1 out=$2 init=$3 tmp m f
+	shift 3
+	guest_kernel "$flavour"
+	[ "$out" -nt "$init" ] && [ "$out" -nt "$kernel" ] && [ "$out" -nt "$top/tools/guest.sh" ] && return 0
+	tmp=$(mktemp -d "$cache/initramfs.XXXXXX") || exit 1
+	mkdir -p "$tmp"/{bin,dev,proc,sys,tmp,run,root,modules}
+	cp /bin/busybox "$tmp/bin/busybox"
+	for f in $(/bin/busybox --list); do [ -e "$tmp/bin/$f" ] || ln -s busybox "$tmp/bin/$f"; done
+	for m in "$@"; do
+		modprobe -d "$(dirname "$(dirname "$(dirname "$kernel_modules")")")" -S "$(basename "$kernel_modules")" --show-depends "$m" 2>/dev/null |
+			awk '$1 == "insmod" { print $2 }'
+	done | awk '!seen[$0]++' | while read -r f; do
+		cp "$f" "$tmp/modules/" && basename "$f"
+	done >"$tmp/modules/order"
+	cp "$init" "$tmp/init"
+	chmod 755 "$tmp/init"
+	(cd "$tmp" && find . | LC_ALL=C sort | cpio -o -H newc --quiet) >"$out.tmp.$$" && mv "$out.tmp.$$" "$out" || { rm -rf "$tmp" "$out.tmp.$$"; die "making $out failed"; }
+	rm -rf "$tmp"
+}
+
+# guest_rootfs : a Debian 12 root file system (systemd, gcc, python3, perl) on ext4 in a raw image. Sets rootfs.
+# The recipe's checksum is part of the name, so that a changed recipe makes a new image.
+guest_rootfs()
+{
+	local sum tmp size=2G
+	guest_kernel cloud
+	sum=$( (cat "$top/guest/rootfs.packages" "$top"/guest/rootfs/*; basename "$kernel_modules") | sha256sum | cut -c1-12)
+	rootfs=$cache/debian-$sum.img
+	[ -f "$rootfs" ] && return 0
+	rm -f "$cache"/debian-*.img
+	tmp=$(mktemp -d "$cache/rootfs.XXXXXX") || exit 1
+	chmod 755 "$tmp"
+	say "making a Debian root file system (once; a few minutes)"
+	truncate -s $size "$tmp/img"
+	# Everything happens in hooks inside mmdebstrap's name space, so that it works without root too.
+	mmdebstrap --variant=minbase --include="$(grep -v '^#' "$top/guest/rootfs.packages" | tr '\n' ',' | sed 's/,*$//')" \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+		--customize-hook="$top/guest/rootfs/customize \"\$1\" \"$top/guest/rootfs\" \"$kernel_modules\"" \
+		--customize-hook="$top/guest/rootfs/make-image \"\$1\" \"$tmp/img\"" \
+		bookworm /dev/null 2> >(tee "$tmp/log" | grep --line-buffered -E '^I: (download|extract|install|running apt)|^E:' | sed -u 's/^/    /' >&2) || {
+		tail -20 "$tmp/log" >&2
+		rm -rf "$tmp"
+		die "making the root file system failed"
+	}
+	mv "$tmp/img" "$rootfs" && rm -rf "$tmp"
+}
