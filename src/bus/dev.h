@@ -6,7 +6,8 @@
  * Lock: each device has one mutex (dev.lock). Region handlers run with it held;
  * timers and backend callbacks take it themselves. Under it a device may raise
  * interrupts, use DMA, arm timers and post to loops, and must not block or
- * access another device's regions.
+ * access another device's regions. The operations of struct dev_ops run in the
+ * main loop's thread with the vCPUs stopped and without the lock.
  */
 #ifndef KELVIN_BUS_DEV_H
 #define KELVIN_BUS_DEV_H
@@ -104,6 +105,12 @@ struct dev *dev_create_from_text(struct bus *bus, const char *text, struct err *
 /* -global "driver.prop=value" or "driver=..,property=..,value=.."; kept for every later dev_new. */
 int dev_add_global(const char *text, struct err *err);
 const struct dev_ops *dev_ops_find(const char *name);
+/* A realized device by its -device id, or NULL. */
+struct dev *dev_find(struct bus *bus, const char *id);
+/* Make the device types known to type_find; once at start, more calls do nothing. */
+void dev_register_types(void);
+/* One warning for each -global that matched no device; after the last -device. */
+void dev_warn_unused_globals(void);
 
 /* hw/devices.c: every device type, ends with NULL. */
 extern const struct dev_ops *const dev_table[];

@@ -3,6 +3,10 @@
  * PCI: configuration space, BARs, INTx and MSI / MSI-X. PCI Local Bus 3.0.
  * A PCI device embeds struct pci_dev first. Configuration mechanism 1 ports
  * (0xCF8, 0xCFC) belong to the host bridge.
+ *
+ * Locks: a configuration access takes the device's lock. INTx levels are under
+ * the bus's interrupt lock and MSI-X messages under the device's msix_lock, both
+ * leaves, so that interrupts can be raised with or without dev.lock.
  */
 #ifndef KELVIN_BUS_PCI_H
 #define KELVIN_BUS_PCI_H
@@ -17,6 +21,7 @@ enum pci_bar_kind { PCI_BAR_NONE, PCI_BAR_IO, PCI_BAR_MEM32, PCI_BAR_MEM64 };
 struct pci_bar {
 	enum pci_bar_kind kind;
 	bool prefetch;
+	uint64_t addr;		  /* where the BAR is mapped, while region.mapped */
 	struct mem_region region; /* size is a power of two, >= 4 (I/O) or 16 (memory) */
 };
 
@@ -41,9 +46,13 @@ struct pci_dev {
 	uint16_t msix_n;
 	struct pci_msix_entry *msix;
 	uint64_t *msix_pending;
-	struct mem_region msix_region;
+	struct mem_region msix_region, msix_pba_region; /* inside BAR msix_bar, above it */
+	uint32_t msix_table_off, msix_pba_off;
 	int msix_bar;
-	int intx_level;
+	pthread_mutex_t msix_lock; /* leaf: msix[], msix_pending and the control word as notifiers see it */
+	int intx_level;		   /* what the device asks for; on the wire unless disabled in COMMAND */
+	bool intx_wire;
+	struct pci_bus *pci; /* set by pci_register */
 	/* Hooks of the device, may be NULL; run with dev.lock held. */
 	void (*config_written)(struct pci_dev *d, unsigned off, unsigned len);
 	void (*msix_changed)(struct pci_dev *d, unsigned vector); /* message or mask changed: update irqfds */
@@ -55,6 +64,8 @@ struct pci_bus *pci_bus_create(struct bus *bus, const char *name);
 void pci_bus_destroy(struct pci_bus *b);
 /* Where INTx goes: pin 0..3 of slot after swizzling; set by the host bridge / ISA bridge. */
 void pci_bus_set_intx(struct pci_bus *b, void (*set)(void *opaque, int pirq, int level), void *opaque);
+/* The ISA interrupt each input is routed to, for the INTERRUPT LINE registers; same opaque as above. */
+void pci_bus_set_intx_line(struct pci_bus *b, uint8_t (*line)(void *opaque, int pirq));
 /* Address windows BARs are placed in before a guest starts (there is no firmware to do it). */
 void pci_bus_set_windows(struct pci_bus *b, uint16_t io_base, uint64_t mem_base, uint64_t mem_end, uint64_t mem64_base,
 			 uint64_t mem64_end);
@@ -72,10 +83,18 @@ uint8_t pci_add_cap(struct pci_dev *d, uint8_t id, uint8_t size);
 /* Table and PBA in the given BAR at the given offsets (the BAR gets an inner region). */
 int pci_msix_init(struct pci_dev *d, uint16_t vectors, int bar, uint32_t table_off, uint32_t pba_off, struct err *err);
 bool pci_msix_enabled(const struct pci_dev *d); /* enabled and not function-masked */
+bool pci_msix_active(const struct pci_dev *d);	/* enabled, masked or not: INTx is out of use */
 bool pci_msix_masked(const struct pci_dev *d, unsigned vector);
 void pci_msix_notify(struct pci_dev *d, unsigned vector); /* send or set pending; dev.lock held or not */
 void pci_set_intx(struct pci_dev *d, int level);
 bool pci_bus_master(const struct pci_dev *d);
+/*
+ * Doorbell `db` (off, size, match, value, fd filled in; kept by the caller until pci_doorbell_del)
+ * in a BAR, registered with the engine while the BAR is mapped, wherever that is. With dev.lock
+ * held, or in realize. 0, or -ENOSYS when the engine has no doorbells: then the BAR's write handler does it.
+ */
+int pci_doorbell_add(struct pci_dev *d, int bar, struct region_doorbell *db);
+void pci_doorbell_del(struct pci_dev *d, int bar, struct region_doorbell *db);
 void pci_reset_common(struct pci_dev *d); /* from the device's reset */
 uint32_t pci_config_read(struct pci_bus *b, unsigned bdf, unsigned off, unsigned size);
 void pci_config_write(struct pci_bus *b, unsigned bdf, unsigned off, uint32_t val, unsigned size);
