@@ -67,13 +67,19 @@ enum mmu_access { MMU_READ, MMU_WRITE, MMU_EXEC, MMU_ACCESSES };
 
 #define TLB_BITS	10
 #define TLB_SIZE	(1u << TLB_BITS)
-#define TLB_TAG_INVALID (~0ull)
+/*
+ * The tag of an empty entry must be no page that maps to this index: the
+ * lookup compares by exclusive or, so any page of another index never matches.
+ */
+#define TLB_TAG_INVALID(index) ((uint64_t)(~(index) & (TLB_SIZE - 1)) << PAGE_SHIFT)
 
 /*
- * Hit: entry at (lin >> 12) & (TLB_SIZE-1), tag == (lin + size - 1) & PAGE_MASK
- * (page-crossing accesses miss by that) and host pointer = lin + addend.
+ * tag is the page's linear address. Hit: entry at (lin >> 12) & (TLB_SIZE-1),
+ * (lin ^ tag) <= PAGE_SIZE - size (page-crossing accesses miss by that) and host
+ * pointer = lin + addend. The form is what translated code needs: one
+ * instruction and one register less than masking the address.
  * Device pages, pages with MEM_PAGE_CODE (write) and watched pages (debug
- * registers) are never entered. Other threads may only store TLB_TAG_INVALID
+ * registers) are never entered. Other threads may only store TLB_TAG_INVALID(i)
  * to tags (atomically); all else is the owner's.
  */
 struct tlb_entry {
@@ -161,7 +167,7 @@ static inline uint8_t *mmu_hit(struct soft_cpu *c, unsigned mmu_index, enum mmu_
 {
 	const struct tlb_entry *e = mmu_entry(c, mmu_index, a, lin);
 
-	if (likely(__atomic_load_n(&e->tag, __ATOMIC_RELAXED) == ((lin + size - 1) & PAGE_MASK)))
+	if (likely((__atomic_load_n(&e->tag, __ATOMIC_RELAXED) ^ lin) <= PAGE_SIZE - size))
 		return (uint8_t *)(uintptr_t)(lin + e->addend);
 	return NULL;
 }
