@@ -41,6 +41,18 @@ void loop_stop(struct loop *l); /* any thread, and from a signal handler */
 bool loop_in_thread(const struct loop *l);
 
 /*
+ * Call fn(arg) before each sleep of the loop (submission queues flush here).
+ * It may not block. Embedded in its owner; loop's thread only.
+ */
+struct loop_hook {
+	void (*fn)(void *arg);
+	void *arg;
+	struct loop_hook *next;
+};
+void loop_add_hook(struct loop *l, struct loop_hook *h);
+void loop_remove_hook(struct loop *l, struct loop_hook *h);
+
+/*
  * A timer, embedded in its owner. fn runs in the loop's thread, without locks
  * held. timer_cancel does not wait for a running fn of another thread: owners
  * keep the object alive until the loop has stopped or call timer_cancel_sync.
