@@ -49,6 +49,9 @@ struct vm_config {
 	bool timeline; /* print the start-up timeline at exit */
 };
 
+/* The APIC ID of vCPU `index` in the topology of -smp (sockets, cores and threads in bit fields). */
+uint32_t vm_apic_id(const struct vm_config *cfg, unsigned index);
+
 struct vm;
 /* Everything up to the first instruction; the vCPU threads exist but wait. NULL and err on failure. */
 struct vm *vm_create(const struct vm_config *cfg, struct loop *main_loop, struct err *err);
@@ -69,6 +72,7 @@ enum vm_run_state vm_state(const struct vm *vm);
 const char *vm_state_name(enum vm_run_state s); /* QMP's RunState names */
 struct bus *vm_bus(struct vm *vm);
 struct accel *vm_accel(struct vm *vm);
+void *vm_board(struct vm *vm); /* the board's instance */
 const struct vm_config *vm_config_of(const struct vm *vm);
 /* Why this engine: "kvm (/dev/kvm is usable)" or "soft (no /dev/kvm)". */
 const char *vm_accel_reason(const struct vm *vm);
@@ -84,11 +88,31 @@ struct vm_event_sink {
 void vm_add_event_sink(struct vm *vm, struct vm_event_sink *s);
 void vm_emit(struct vm *vm, const char *name, const char *data_json);
 
-/* One board per file in machine/: a table entry. */
+/*
+ * One board per file in machine/: a table entry. The instance (type.size bytes,
+ * properties set from -M) is vm_board(vm). All in the main loop's thread with
+ * the vCPUs stopped, except bind_thread. vm_create calls, in this order: add_ram,
+ * fill_host, [engine's create], create, [vcpu_create and plug_vcpu per vCPU],
+ * [-device], reset, load.
+ */
 struct board_ops {
-	struct type type; /* "pc", alias "pc-i440fx-7.2"; properties of -M */
+	struct type type;	    /* "pc", alias "pc-i440fx-7.2"; properties of -M */
+	const char *const *aliases; /* NULL-terminated, or NULL */
+	/* mem_add_ram for all of cfg->ram_size. */
+	int (*add_ram)(struct vm *vm, struct err *err);
+	/* The interrupt callbacks of *host; its opaque is the struct vm. */
+	void (*fill_host)(struct vm *vm, struct cpu_host *host);
+	/* vm_bus() has mem, ports, loop, clock, accel, request, doorbell; the board fills in
+	 * pci, fw_cfg, gsi and msi and makes its devices. */
 	int (*create)(struct vm *vm, struct err *err);
-	int (*load)(struct vm *vm, struct err *err); /* firmware or kernel into RAM and CPU 0's state; also at reset */
+	int (*plug_vcpu)(struct vm *vm, struct vcpu *v, struct err *err);
+	void (*bind_thread)(struct vm *vm, struct vcpu *v); /* first thing in the vCPU's own thread */
+	/* Devices and chips to power-on state. vm.c resets the vCPUs' states before it, then calls load. */
+	void (*reset)(struct vm *vm);
+	/* Firmware or kernel and tables into RAM, CPU 0's state. */
+	int (*load)(struct vm *vm, struct err *err);
+	void (*powerdown)(struct vm *vm); /* the power button */
+	void (*destroy)(struct vm *vm);	  /* also after a failed create; the vCPU threads have ended */
 };
 extern const struct board_ops *const board_table[]; /* ends with NULL */
 
