@@ -73,6 +73,10 @@ struct insn_handler {
  * loads (MOV sreg, POP sreg, LDS..), LAR LSL VERR VERW, CLI STI PUSHF POPF, STAC
  * CLAC, RDTSC(P), XSETBV XGETBV, XSAVE family and FXSAVE FXRSTOR, INVLPG INVPCID
  * WBINVD, MONITOR MWAIT, FSGSBASE. Ends with mnemonic ZYDIS_MNEMONIC_INVALID.
+ *
+ * MOV, PUSH, POP, CALL, JMP and RET are in it too, for their system forms only:
+ * an operand of kind OPD_SREG, OPD_CR or OPD_DR, or a far branch (Zydis'
+ * meta.branch_type FAR). The decoder picks the entry for those forms.
  */
 extern const struct insn_handler sys_handlers[];
 
