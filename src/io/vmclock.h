@@ -9,22 +9,34 @@
 #ifndef KELVIN_IO_VMCLOCK_H
 #define KELVIN_IO_VMCLOCK_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "io/loop.h"
+
+struct vmtimer;
 
 struct vmclock {
 	_Atomic uint64_t ns_offset;  /* guest ns = clock_raw_ns() - ns_offset, while running */
 	_Atomic uint64_t tsc_offset; /* guest TSC = host TSC + tsc_offset, while running */
 	_Atomic uint64_t stopped_ns; /* guest ns at the stop */
+	_Atomic uint64_t stopped_tsc;
 	_Atomic bool running;
+	_Atomic uint32_t seq;  /* odd while start or stop changes the fields above */
+	bool tsc_from_ns;      /* the host's TSC is not invariant: the guest's is computed from ns */
 	uint64_t tsc_khz;      /* constant; the guest TSC's frequency */
 	uint64_t wall_base_ns; /* CLOCK_REALTIME at guest ns 0 */
+	pthread_mutex_t lock;  /* start, stop, and the list of timers */
+	struct vmtimer *timers;
 };
 
 void vmclock_init(struct vmclock *c); /* stopped, at guest ns 0 */
+void vmclock_fini(struct vmclock *c);
+/* Continue exactly where the stop was; neither ns nor TSC ever steps back. Timers: vmclock_timers_resume. */
 void vmclock_start(struct vmclock *c);
 void vmclock_stop(struct vmclock *c);
+/* Restore a saved clock; only while stopped. */
+void vmclock_set(struct vmclock *c, uint64_t ns, uint64_t tsc);
 uint64_t vmclock_ns(const struct vmclock *c);  /* any thread */
 uint64_t vmclock_tsc(const struct vmclock *c); /* any thread */
 /* Host deadline (clock_raw_ns) of a guest time. While stopped: UINT64_MAX. */
@@ -37,8 +49,10 @@ uint64_t vmclock_host_deadline(const struct vmclock *c, uint64_t guest_ns);
 struct vmtimer {
 	struct timer timer;
 	struct vmclock *clock;
-	uint64_t guest_deadline; /* UINT64_MAX = not armed */
-	struct vmtimer *next;	 /* all timers of the clock */
+	_Atomic uint64_t guest_deadline; /* UINT64_MAX = not armed */
+	void (*fn)(void *arg);
+	void *arg;
+	struct vmtimer *next; /* all timers of the clock */
 };
 void vmtimer_init(struct vmtimer *t, struct vmclock *c, struct loop *l, void (*fn)(void *arg), void *arg);
 void vmtimer_arm(struct vmtimer *t, uint64_t guest_ns);

@@ -59,8 +59,16 @@ struct mem_region {
 	/* the map's: */
 	uint64_t addr;
 	bool mapped;
-	int priority; /* higher wins where regions overlap */
+	int priority; /* higher wins where regions overlap; RAM is 0 and loses a tie */
+	struct mem_region *map_next;
 };
+
+/*
+ * One access to a region with the rules of region_ops, its lock taken: for
+ * whoever dispatches (the map, ports). off + size within the region, size 1 to 8.
+ */
+uint64_t mem_region_read(const struct mem_region *r, uint64_t off, unsigned size);
+void mem_region_write(const struct mem_region *r, uint64_t off, uint64_t val, unsigned size);
 
 /* ---- the map --------------------------------------------------------- */
 
@@ -80,7 +88,8 @@ struct ram_block {
 
 struct ram_config {
 	uint64_t size;	  /* bytes in all */
-	const char *path; /* -mem-path: file or hugetlbfs folder; NULL = anonymous */
+	const char *path; /* -mem-path: file or folder (hugetlbfs, tmpfs); NULL = anonymous.
+			   * No file that Kelvin creates there has a name once mem_add_ram returns. */
 	bool prealloc, share, merge, dump;
 };
 
@@ -97,11 +106,14 @@ struct mem_view; /* the published flat array */
 struct mem_map {
 	struct ram_block block[MEM_MAX_BLOCKS];
 	unsigned nblocks;
+	uint64_t pages;		 /* RAM pages of all blocks */
 	uint8_t *page_bits;	 /* one per RAM page, atomically updated; enum mem_page_bits */
 	uint32_t *page_code_gen; /* one per RAM page: bumped each time code of the page is invalidated */
-	bool dirty_logging;
+	_Atomic bool dirty_logging;
 	struct mem_view *view; /* RCU */
 	pthread_mutex_t update_lock;
+	struct mem_region *regions; /* all mapped ones */
+	uint64_t file_used;	    /* bytes of -mem-path's file that earlier blocks took */
 	struct mem_listener *listeners;
 	/* The CPU engine's: code of RAM page `page` (index into page_bits), bytes off..off+len of
 	 * it, was written. Called by every writer that finds MEM_PAGE_CODE. Any thread. */
@@ -114,7 +126,8 @@ void mem_fini(struct mem_map *m);
 /*
  * Add RAM at gpa. Anonymous memory is private, aligned to 2 MiB, MADV_HUGEPAGE.
  * Errors name the path, the bytes wanted and free. -ENOMEM, -ENOSPC, ...
- * `fd_offset`: where in cfg->path's file this block starts.
+ * A named file is shared out to the blocks in the order of the calls. Before
+ * vCPUs run. A block that overlaps an earlier one hides it.
  */
 int mem_add_ram(struct mem_map *m, const char *name, uint64_t gpa, uint64_t size, const struct ram_config *cfg,
 		bool readonly, struct err *err);
@@ -124,7 +137,9 @@ int mem_add_ram(struct mem_map *m, const char *name, uint64_t gpa, uint64_t size
  * ... except the caller's own: the wait is for RCU readers, which never block on device locks. */
 void mem_map_region(struct mem_map *m, struct mem_region *r, uint64_t addr, int priority);
 void mem_unmap_region(struct mem_map *m, struct mem_region *r);
+/* Calls l->changed once at once. */
 void mem_add_listener(struct mem_map *m, struct mem_listener *l);
+void mem_remove_listener(struct mem_map *m, struct mem_listener *l);
 
 /* ---- lookups --------------------------------------------------------- */
 
@@ -165,6 +180,9 @@ int dma_begin(struct mem_map *m, uint64_t gpa, uint64_t len, bool write, struct 
 void dma_end(struct mem_map *m, uint64_t gpa, uint64_t len);
 /* Same bookkeeping for a writer that holds a host pointer into RAM. */
 void mem_mark_written(struct mem_map *m, const void *host, uint64_t len);
+
+/* Read the dirty bit of a page and clear it (after accel_ops.sync_dirty). */
+bool mem_dirty_test_clear(struct mem_map *m, uint64_t page);
 
 /* ---- dirty log -------------------------------------------------------- */
 void mem_dirty_start(struct mem_map *m);
