@@ -41,7 +41,7 @@ struct vm {
 	const struct board_ops *board;
 
 	/* the board's */
-	void *board_data;
+	void *board_data; /* vm_board(): board->type.size bytes, -M's properties set; made by vm_create */
 	void (*vcpu_thread_start)(struct vm *vm, unsigned index); /* first thing in each vCPU's thread; may be NULL */
 	void (*powerdown)(struct vm *vm);			  /* the ACPI power button; main loop */
 
