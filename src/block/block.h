@@ -44,8 +44,8 @@ struct block_open {
 	const char *format; /* NULL = probe, with a warning when the result is raw */
 	bool read_only, direct, writeback, no_flush, discard_unmap;
 	enum aio_engine aio;
-	bool force; /* open a block device the host has mounted */
-	bool locking;
+	bool force;   /* open a block device the host has mounted or holds */
+	bool locking; /* take QEMU's image locks */
 };
 
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err);
@@ -56,8 +56,12 @@ uint32_t block_alignment(const struct block_node *n); /* preferred request align
 const char *block_filename(const struct block_node *n);
 const char *block_format(const struct block_node *n);
 const char *block_aio_name(const struct block_node *n);
+/* Out of range, read-only and malformed requests complete with -EIO, -EPERM or -EINVAL. */
 void block_submit(struct block_node *n, struct block_req *req);
-void block_flush_queue(struct block_node *n); /* start what was queued: once per batch */
+/* The guest's view of the write cache: off makes every write durable before it completes. */
+bool block_writeback(const struct block_node *n);
+void block_set_writeback(struct block_node *n, bool on); /* the loop's thread */
+void block_flush_queue(struct block_node *n);		 /* start what was queued: once per batch */
 void block_drain(struct block_node *n);
 
 struct block_stats {
@@ -76,6 +80,9 @@ struct drive {
 	bool claimed; /* a device uses it */
 	int werror, rerror;
 };
+/* Register the type of -drive and the lookup of drive=ID. Once, before parsing. */
+void drive_init(void);
+extern const char *const drive_if_names[]; /* ends with NULL */
 /* -drive file=..,if=..,id=..,format=..,cache=..,aio=..,readonly=..,discard=..,index=..,media=..,... */
 struct drive *drive_create(const char *text, struct loop *l, struct err *err);
 struct drive *drive_find(const char *id);

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Block nodes: opening an image by format, checking every request once, counting.
+ *
+ * Locking: none; a node's requests are submitted and completed in the thread of
+ * its loop.
+ */
+#include "block/block.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "block/driver.h"
+
+static const struct block_driver *const driver_table[] = {&block_raw_driver};
+
+static const struct block_driver *find_driver(const char *format)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(driver_table); i++)
+		if (strcmp(driver_table[i]->name, format) == 0)
+			return driver_table[i];
+	return NULL;
+}
+
+/* The format given, or what the header says. */
+static int choose_driver(struct block_node *n, const struct block_open *o, struct err *err)
+{
+	uint8_t head[BLOCK_PROBE_SIZE];
+	const char *format = o->format;
+	int ret;
+
+	if (!format) {
+		ret = block_file_pread(n->file, head, sizeof(head), 0);
+		if (ret)
+			return err_set_errno(err, ret, "Could not read the image '%s' to find its format", o->filename);
+		format = block_probe(head, sizeof(head));
+		n->probed = true;
+	}
+	n->driver = find_driver(format);
+	if (n->driver)
+		return 0;
+	if (block_format_known(format))
+		return err_set(err, -ENOTSUP, "image '%s': format '%s' is not implemented yet; convert it to raw",
+			       o->filename, format);
+	return err_set(err, -EINVAL, "Unknown driver '%s' (formats: raw)", format);
+}
+
+struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err)
+{
+	struct block_node *n = calloc(1, sizeof(*n));
+	int ret;
+
+	if (n)
+		n->filename = strdup(o->filename);
+	if (!n || !n->filename) {
+		err_set(err, -ENOMEM, "out of memory");
+		free(n);
+		return NULL;
+	}
+	n->loop = l;
+	n->read_only = o->read_only;
+	n->writeback = o->writeback;
+	n->no_flush = o->no_flush;
+	n->discard_unmap = o->discard_unmap;
+	ret = block_file_open(&n->file, o, l, err);
+	if (ret)
+		goto out_free;
+	ret = choose_driver(n, o, err);
+	if (!ret)
+		ret = n->driver->open(n, o, err);
+	if (ret)
+		goto out_close;
+	if (n->probed && !n->read_only && strcmp(n->driver->name, "raw") == 0)
+		log_warn("Image format was not specified for '%s' and probing guessed raw: writes to sector 0 that "
+			 "look like another format are refused; format=raw removes the restriction",
+			 n->filename);
+	return n;
+
+out_close:
+	block_file_close(n->file);
+out_free:
+	free(n->filename);
+	free(n);
+	return NULL;
+}
+
+void block_close(struct block_node *n)
+{
+	if (!n)
+		return;
+	block_drain(n);
+	n->driver->close(n);
+	block_file_close(n->file);
+	free(n->filename);
+	free(n);
+}
+
+uint64_t block_size(const struct block_node *n)
+{
+	return n->size;
+}
+
+bool block_read_only(const struct block_node *n)
+{
+	return n->read_only;
+}
+
+uint32_t block_alignment(const struct block_node *n)
+{
+	return MAX(block_file_alignment(n->file), 512u);
+}
+
+const char *block_filename(const struct block_node *n)
+{
+	return n->filename;
+}
+
+const char *block_format(const struct block_node *n)
+{
+	return n->driver->name;
+}
+
+const char *block_aio_name(const struct block_node *n)
+{
+	return aio_engine_name(aio_engine_of(block_file_aio(n->file)));
+}
+
+bool block_writeback(const struct block_node *n)
+{
+	return n->writeback;
+}
+
+void block_set_writeback(struct block_node *n, bool on)
+{
+	n->writeback = on;
+}
+
+const struct block_stats *block_stats_of(const struct block_node *n)
+{
+	return &n->stats;
+}
+
+static int check_request(const struct block_node *n, const struct block_req *req)
+{
+	uint64_t sum = 0;
+
+	if (req->op == BLOCK_FLUSH)
+		return 0;
+	if (req->offset > n->size || req->len > n->size - req->offset)
+		return -EIO;
+	if (req->op != BLOCK_READ && n->read_only)
+		return -EPERM;
+	if (req->op == BLOCK_READ || req->op == BLOCK_WRITE) {
+		for (int i = 0; i < req->niov; i++)
+			sum += req->iov[i].iov_len;
+		if (sum != req->len)
+			return -EINVAL;
+	}
+	return 0;
+}
+
+void block_complete(struct block_node *n, struct block_req *req, int ret)
+{
+	n->inflight--;
+	if (ret)
+		counter_add(&n->stats.errors, 1);
+	req->result = ret;
+	req->done(req);
+}
+
+void block_submit(struct block_node *n, struct block_req *req)
+{
+	const int ret = check_request(n, req);
+
+	n->inflight++;
+	counter_add(&n->stats.ops[req->op], 1);
+	counter_add(&n->stats.bytes[req->op], req->len);
+	if (ret || (req->len == 0 && req->op != BLOCK_FLUSH)) {
+		block_complete(n, req, ret);
+		return;
+	}
+	n->driver->submit(n, req);
+}
+
+void block_flush_queue(struct block_node *n)
+{
+	aio_flush(block_file_aio(n->file));
+}
+
+void block_drain(struct block_node *n)
+{
+	while (n->inflight) {
+		aio_flush(block_file_aio(n->file));
+		if (n->inflight)
+			loop_run_once(n->loop, -1);
+	}
+}

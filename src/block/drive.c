@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * -drive: one text becomes an open node and what devices ask of it. Names,
+ * defaults and the table of cache modes are QEMU's:
+ *
+ *   cache=        writeback  direct  no-flush
+ *   writeback     on         off     off        (the default)
+ *   none, off     on         on      off
+ *   writethrough  off        off     off
+ *   directsync    off        on      off
+ *   unsafe        on         off     on
+ *
+ * cache.writeback=, cache.direct= and cache.no-flush= override single columns.
+ * Main thread only.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "block/block.h"
+
+const char *const drive_if_names[] = {"none", "virtio", "ide", "scsi", "floppy", "pflash", "mtd", "sd", "xen", NULL};
+enum { IF_NONE, IF_VIRTIO, IF_IDE };
+
+enum { AIO_OPT_AUTO, AIO_OPT_URING, AIO_OPT_THREADS, AIO_OPT_NATIVE, AIO_OPT_SYNC };
+static const char *const aio_opt_names[] = {"auto", "io_uring", "threads", "native", "sync", NULL};
+static const char *const media_names[] = {"disk", "cdrom", NULL};
+static const char *const discard_names[] = {"ignore", "off", "unmap", "on", NULL};
+static const char *const zeroes_names[] = {"off", "on", "unmap", NULL};
+static const char *const error_names[] = {"auto", "report", "ignore", "stop", "enospc", NULL};
+static const char *const locking_names[] = {"auto", "on", "off", NULL};
+
+/* The parsed text. */
+struct drive_opts {
+	char *file, *id, *format, *cache, *serial;
+	int bus_kind, aio, media, discard, detect_zeroes, werror, rerror, locking;
+	int writeback, direct, no_flush; /* enum onoffauto; auto: as cache= says */
+	int64_t index;
+	bool read_only, force, boot;
+};
+
+#define OPT(n, k, f, ...)                                                                                              \
+	{                                                                                                              \
+		.name = n, .kind = k, .offset = offsetof(struct drive_opts, f), __VA_ARGS__                            \
+	}
+static const struct prop drive_props[] = {
+    OPT("file", PROP_STR, file, .help = "image file or block device; empty: no medium"),
+    {.name = "file.filename", .alias_of = "file"},
+    OPT("id", PROP_STR, id, .help = "name for -device ...,drive=ID"),
+    OPT("if", PROP_ENUM, bus_kind, .def = "ide", .values = drive_if_names, .help = "where it is attached"),
+    OPT("format", PROP_STR, format, .help = "image format; without it the header is probed"),
+    {.name = "driver", .alias_of = "format"},
+    OPT("cache", PROP_STR, cache, .help = "none, writeback (default), writethrough, directsync or unsafe"),
+    OPT("cache.writeback", PROP_ONOFFAUTO, writeback, .help = "off: a write is durable when it completes"),
+    OPT("cache.direct", PROP_ONOFFAUTO, direct, .help = "bypass the host's page cache (O_DIRECT)"),
+    OPT("cache.no-flush", PROP_ONOFFAUTO, no_flush, .help = "ignore flushes: a host crash may lose the image"),
+    OPT("aio", PROP_ENUM, aio, .def = "auto", .values = aio_opt_names, .help = "how host I/O is done"),
+    OPT("readonly", PROP_BOOL, read_only, .help = "refuse writes"),
+    {.name = "read-only", .alias_of = "readonly"},
+    OPT("discard", PROP_ENUM, discard, .def = "ignore", .values = discard_names,
+	.help = "unmap: what the guest discards is freed on the host"),
+    OPT("detect-zeroes", PROP_ENUM, detect_zeroes, .def = "off", .values = zeroes_names, .help = "only off"),
+    OPT("serial", PROP_STR, serial, .help = "serial number the guest reads"),
+    OPT("index", PROP_I64, index, .def = "-1", .help = "position among the drives of the same if="),
+    {.name = "unit", .alias_of = "index"},
+    OPT("media", PROP_ENUM, media, .def = "disk", .values = media_names, .help = "cdrom implies readonly=on"),
+    OPT("werror", PROP_ENUM, werror, .def = "auto", .values = error_names, .help = "report or ignore"),
+    OPT("rerror", PROP_ENUM, rerror, .def = "auto", .values = error_names, .help = "report or ignore"),
+    OPT("file.locking", PROP_ENUM, locking, .def = "auto", .values = locking_names,
+	.help = "guard the image against other processes"),
+    {.name = "locking", .alias_of = "file.locking"},
+    OPT("force", PROP_BOOL, force, .help = "open a block device although the host uses it"),
+    OPT("boot", PROP_BOOL, boot, .help = "accepted for old command lines, without effect"),
+    {0},
+};
+#undef OPT
+
+static const struct type drive_type = {
+    .name = "-drive",
+    .about = "a disk image and how to use it",
+    .size = sizeof(struct drive_opts),
+    .props = drive_props,
+};
+
+/* What QEMU has and Kelvin has not yet: refused by name. A last '*' matches any rest. */
+static const char *const missing_table[] = {
+    "snapshot",
+    "copy-on-read",
+    "iops*",
+    "bps*",
+    "throttling.*",
+    "group",
+    "backing*",
+    "encrypt.*",
+    "l2-cache*",
+    "cache-size",
+    "refcount-cache-size",
+    "lazy-refcounts",
+    "pass-discard-*",
+    "overlap-check*",
+    "stats-*",
+    "data-file*",
+    "offset",
+    "size",
+    "node-name",
+    "auto-read-only",
+    "bus",
+    "cyls",
+    "heads",
+    "secs",
+    "trans",
+    "addr",
+};
+
+static const struct {
+	const char *name;
+	bool writeback, direct, no_flush;
+} cache_table[] = {
+    {"writeback", true, false, false},	   {"none", true, true, false},	       {"off", true, true, false},
+    {"writethrough", false, false, false}, {"directsync", false, true, false}, {"unsafe", true, false, true},
+};
+
+struct drive_entry {
+	struct drive drive;
+	struct drive_entry *next;
+};
+static struct drive_entry *drives, **drives_tail = &drives;
+
+static int refuse_missing(const struct opts *o, struct err *err)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		const char *key = o->v[i].key;
+		for (size_t k = 0; k < ARRAY_SIZE(missing_table); k++) {
+			size_t n = strlen(missing_table[k]);
+			bool any = missing_table[k][n - 1] == '*';
+			if (any ? strncmp(key, missing_table[k], n - 1) == 0 : strcmp(key, missing_table[k]) == 0)
+				return err_set(err, -ENOTSUP, "-drive: '%s' is not implemented yet", key);
+		}
+	}
+	return 0;
+}
+
+static bool choose(int onoffauto, bool otherwise)
+{
+	return onoffauto == OOA_AUTO ? otherwise : onoffauto == OOA_ON;
+}
+
+static int resolve_cache(const struct drive_opts *d, struct block_open *o, struct err *err)
+{
+	const char *cache = d->cache ? d->cache : "writeback";
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(cache_table) && strcmp(cache_table[i].name, cache) != 0)
+		i++;
+	if (i == ARRAY_SIZE(cache_table))
+		return err_set(err, -EINVAL,
+			       "invalid cache option '%s' (none, writeback, writethrough, directsync or unsafe)",
+			       cache);
+	o->writeback = choose(d->writeback, cache_table[i].writeback);
+	o->direct = choose(d->direct, cache_table[i].direct);
+	o->no_flush = choose(d->no_flush, cache_table[i].no_flush);
+	return 0;
+}
+
+static int resolve_aio(const struct drive_opts *d, struct block_open *o, struct err *err)
+{
+	static const enum aio_engine engines[] = {
+	    [AIO_OPT_AUTO] = AIO_AUTO,	 [AIO_OPT_URING] = AIO_URING, [AIO_OPT_THREADS] = AIO_THREADS,
+	    [AIO_OPT_NATIVE] = AIO_AUTO, [AIO_OPT_SYNC] = AIO_SYNC,
+	};
+
+	/* Linux AIO is what QEMU means by native; io_uring does all it did. */
+	if (d->aio == AIO_OPT_NATIVE && !o->direct)
+		return err_set(err, -EINVAL,
+			       "aio=native was specified, but it requires cache.direct=on, which was not specified");
+	o->aio = engines[d->aio];
+	return 0;
+}
+
+static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct err *err)
+{
+	if (d->detect_zeroes)
+		return err_set(err, -ENOTSUP, "-drive: detect-zeroes=%s is not implemented yet",
+			       zeroes_names[d->detect_zeroes]);
+	if (strcmp(error_names[d->werror], "stop") == 0 || strcmp(error_names[d->werror], "enospc") == 0)
+		return err_set(err, -ENOTSUP, "-drive: werror=%s is not implemented yet; use report or ignore",
+			       error_names[d->werror]);
+	if (strcmp(error_names[d->rerror], "stop") == 0)
+		return err_set(err, -ENOTSUP, "-drive: rerror=stop is not implemented yet; use report or ignore");
+	if (strcmp(error_names[d->rerror], "enospc") == 0)
+		return err_set(err, -EINVAL, "-drive: 'enospc' is no rerror action (report or ignore)");
+	if (d->bus_kind >= IF_IDE)
+		return err_set(err, -ENOTSUP,
+			       "-drive: if=%s is not implemented yet; use if=virtio, or if=none and -device",
+			       drive_if_names[d->bus_kind]);
+	if (d->index < -1 || d->index > 255)
+		return err_set(err, -EINVAL, "-drive: index %lld is out of range (0 to 255)", (long long)d->index);
+	if (d->boot)
+		log_warn("-drive boot=on has no effect: the order is -boot's and bootindex's");
+	o->filename = d->file;
+	o->format = d->format;
+	o->read_only = d->read_only || strcmp(media_names[d->media], "cdrom") == 0;
+	o->discard_unmap =
+	    strcmp(discard_names[d->discard], "unmap") == 0 || strcmp(discard_names[d->discard], "on") == 0;
+	o->locking = strcmp(locking_names[d->locking], "off") != 0;
+	o->force = d->force;
+	return 0;
+}
+
+static bool index_taken(int bus_kind, int index)
+{
+	for (struct drive_entry *e = drives; e; e = e->next)
+		if (e->drive.bus_kind == bus_kind && e->drive.index == index)
+			return true;
+	return false;
+}
+
+/* Place and name of the drive, in *drv. */
+static int name_drive(struct drive *drv, struct drive_opts *d, struct err *err)
+{
+	char text[32];
+
+	drv->bus_kind = d->bus_kind;
+	drv->index = (int)d->index;
+	if (drv->index < 0)
+		for (drv->index = 0; index_taken(drv->bus_kind, drv->index); drv->index++)
+			;
+	else if (d->bus_kind != IF_NONE && index_taken(drv->bus_kind, drv->index))
+		return err_set(err, -EEXIST, "drive with bus=0, unit=%d (index=%d) exists", drv->index, drv->index);
+	snprintf(text, sizeof(text), "%s%d", drive_if_names[drv->bus_kind], drv->index);
+	drv->id = strdup(d->id ? d->id : text);
+	if (!drv->id)
+		return err_set(err, -ENOMEM, "out of memory");
+	if (drive_find(drv->id))
+		return err_set(err, -EEXIST, "Duplicate ID '%s' for drive", drv->id);
+	return 0;
+}
+
+static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, struct err *err)
+{
+	struct block_open o = {0};
+	int ret;
+
+	ret = resolve_cache(d, &o, err);
+	if (!ret)
+		ret = resolve_aio(d, &o, err);
+	if (!ret)
+		ret = resolve_rest(d, &o, err);
+	if (!ret)
+		ret = name_drive(drv, d, err);
+	if (ret)
+		return ret;
+	drv->read_only = o.read_only;
+	drv->werror = d->werror;
+	drv->rerror = d->rerror;
+	drv->serial = d->serial;
+	d->serial = NULL;
+	if (!d->file || !d->file[0])
+		return d->bus_kind == IF_VIRTIO && strcmp(media_names[d->media], "cdrom") != 0
+			   ? err_set(err, -EINVAL, "-drive: if=virtio needs file=")
+			   : 0; /* a removable drive without a medium */
+	drv->node = block_open(&o, l, err);
+	return drv->node ? 0 : err && err->code ? err->code : -EIO;
+}
+
+static void drive_free(struct drive_entry *e)
+{
+	block_close(e->drive.node);
+	free(e->drive.id);
+	free(e->drive.serial);
+	free(e);
+}
+
+struct drive *drive_create(const char *text, struct loop *l, struct err *err)
+{
+	struct drive_entry *e = calloc(1, sizeof(*e));
+	struct drive_opts d = {0};
+	struct opts o;
+	int ret;
+
+	if (!e) {
+		err_set(err, -ENOMEM, "out of memory");
+		return NULL;
+	}
+	ret = opts_parse(text, NULL, &o, err);
+	if (ret) {
+		free(e);
+		return NULL;
+	}
+	ret = refuse_missing(&o, err);
+	if (!ret)
+		ret = type_init(&drive_type, &d, err);
+	if (!ret)
+		ret = type_set_opts(&drive_type, &d, &o, NULL, err);
+	if (!ret)
+		ret = opts_check_used(&o, &drive_type, err);
+	if (!ret)
+		ret = drive_fill(&e->drive, &d, l, err);
+	type_props_free(&drive_type, &d);
+	opts_free(&o);
+	if (ret) {
+		drive_free(e);
+		return NULL;
+	}
+	*drives_tail = e;
+	drives_tail = &e->next;
+	return &e->drive;
+}
+
+struct drive *drive_find(const char *id)
+{
+	for (struct drive_entry *e = drives; e; e = e->next)
+		if (strcmp(e->drive.id, id) == 0)
+			return &e->drive;
+	return NULL;
+}
+
+struct drive *drive_at(size_t i)
+{
+	struct drive_entry *e = drives;
+
+	while (e && i--)
+		e = e->next;
+	return e ? &e->drive : NULL;
+}
+
+void drive_close_all(void)
+{
+	struct drive_entry *e;
+
+	while ((e = drives) != NULL) {
+		drives = e->next;
+		drive_free(e);
+	}
+	drives_tail = &drives;
+}
+
+static void *drive_lookup(const char *id)
+{
+	return drive_find(id);
+}
+
+void drive_init(void)
+{
+	static const struct type *const types[] = {&drive_type};
+
+	type_register(types, ARRAY_SIZE(types));
+	type_register_links("drive", drive_lookup);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Inside the block layer: a node is a format driver over a `struct block_file`
+ * (the protocol: a file or block device of the host). Formats submit to the
+ * file and complete requests with block_complete.
+ */
+#ifndef KELVIN_BLOCK_DRIVER_H
+#define KELVIN_BLOCK_DRIVER_H
+
+#include "block/block.h"
+
+struct block_driver {
+	const char *name;
+	/* n->file is open; sets n->size and n->private_data. */
+	int (*open)(struct block_node *n, const struct block_open *o, struct err *err);
+	void (*close)(struct block_node *n);
+	/* A checked request: within the size, allowed, iov consistent. */
+	void (*submit)(struct block_node *n, struct block_req *req);
+};
+
+struct block_node {
+	const struct block_driver *driver;
+	struct block_file *file;
+	struct loop *loop;
+	char *filename;
+	uint64_t size; /* bytes, a multiple of 512 */
+	bool read_only, writeback, no_flush, discard_unmap;
+	bool probed; /* the format was guessed: raw then guards sector 0 */
+	unsigned inflight;
+	void *private_data;
+	struct block_stats stats;
+};
+
+extern const struct block_driver block_raw_driver;
+
+/* End a request: counts it, calls done. `ret` is 0 or -errno. */
+void block_complete(struct block_node *n, struct block_req *req, int ret);
+
+/* probe.c: the format whose header `buf` looks like, "raw" when none. */
+#define BLOCK_PROBE_SIZE 512
+const char *block_probe(const uint8_t *buf, size_t len);
+/* True for format names of QEMU's that Kelvin knows of but cannot open. */
+bool block_format_known(const char *name);
+
+/* lock.c: QEMU's image locks on fd (fcntl OFD read locks). Errors name the image and its holder. */
+int block_lock_acquire(int fd, bool read_only, const char *filename, struct err *err);
+
+/* ---- file.c ------------------------------------------------------------ */
+
+struct block_file;
+/* Parses "file:" and refuses other protocols by name. */
+int block_file_open(struct block_file **out, const struct block_open *o, struct loop *l, struct err *err);
+void block_file_close(struct block_file *f);	      /* idle */
+uint64_t block_file_size(const struct block_file *f); /* bytes, exact */
+uint32_t block_file_alignment(const struct block_file *f);
+bool block_file_is_device(const struct block_file *f);
+struct aio *block_file_aio(const struct block_file *f);
+/* Blocking read for headers at open; zeros past the end. */
+int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset);
+
+/*
+ * One asynchronous operation. With `fua` a write is followed by fdatasync.
+ * done(opaque, ret) runs in the loop's thread, possibly before this returns.
+ */
+void block_file_submit(struct block_file *f, enum block_op op, bool fua, bool may_unmap, uint64_t offset, uint64_t len,
+		       const struct iovec *iov, int niov, void (*done)(void *opaque, int ret), void *opaque);
+
+#endif

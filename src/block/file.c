@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The protocol under every image: a regular file or block device of the host,
+ * opened and its operations carried out through struct aio. This file opens and
+ * describes; file_io.c moves data.
+ *
+ * Locking: none; everything runs in the thread of the file's loop.
+ */
+#include "block/file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+/* One engine instance serves all files of a loop that want the same kind. */
+struct shared_aio {
+	struct loop *loop;
+	enum aio_engine engine; /* as asked for */
+	struct aio *aio;
+	unsigned users;
+	struct shared_aio *next;
+};
+static struct shared_aio *shared_aios; /* main thread: nodes open and close there */
+
+static struct aio *aio_get(struct loop *l, enum aio_engine engine, struct err *err)
+{
+	struct shared_aio *s;
+
+	for (s = shared_aios; s; s = s->next) {
+		if (s->loop == l && s->engine == engine) {
+			s->users++;
+			return s->aio;
+		}
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		err_set(err, -ENOMEM, "out of memory");
+		return NULL;
+	}
+	s->aio = aio_create(l, engine, err);
+	if (!s->aio) {
+		free(s);
+		return NULL;
+	}
+	s->loop = l;
+	s->engine = engine;
+	s->users = 1;
+	s->next = shared_aios;
+	shared_aios = s;
+	return s->aio;
+}
+
+static void aio_put(struct aio *a)
+{
+	for (struct shared_aio **p = &shared_aios; *p; p = &(*p)->next) {
+		struct shared_aio *s = *p;
+		if (s->aio != a)
+			continue;
+		if (--s->users == 0) {
+			*p = s->next;
+			aio_destroy(s->aio);
+			free(s);
+		}
+		return;
+	}
+	BUG("aio_put: not shared");
+}
+
+/* "nbd:host:1" has a protocol; "./a:b" and "/x:y" have not. */
+static bool has_protocol(const char *name, char *proto, size_t size)
+{
+	size_t n = 0;
+
+	while (isalnum((unsigned char)name[n]) || name[n] == '+' || name[n] == '-' || name[n] == '.' || name[n] == '_')
+		n++;
+	if (n == 0 || name[n] != ':' || n >= size)
+		return false;
+	memcpy(proto, name, n);
+	proto[n] = 0;
+	return true;
+}
+
+static int resolve_name(const char **name, struct err *err)
+{
+	static const char *const later[] = {"nbd",  "nbd+unix", "iscsi",   "iser",     "http",	    "https", "ftp",
+					    "ssh",  "nfs",	"rbd",	   "gluster",  "json",	    "fat",   "vvfat",
+					    "nvme", "blkdebug", "null-co", "null-aio", "host_cdrom"};
+	char proto[40];
+
+	if (!has_protocol(*name, proto, sizeof(proto)))
+		return 0;
+	if (strcmp(proto, "file") == 0 || strcmp(proto, "host_device") == 0) {
+		*name += strlen(proto) + 1;
+		return 0;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(later); i++)
+		if (strcmp(proto, later[i]) == 0)
+			return err_set(err, -ENOTSUP, "Could not open '%s': protocol '%s' is not implemented yet",
+				       *name, proto);
+	return err_set(err, -EINVAL, "Could not open '%s': Unknown protocol '%s' (a file of that name: './%s')", *name,
+		       proto, *name);
+}
+
+static int open_fd(const char *name, const struct block_open *o, struct err *err)
+{
+	int flags = (o->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY | (o->direct ? O_DIRECT : 0);
+	struct stat st;
+	int fd;
+
+	if (stat(name, &st) == 0) {
+		if (S_ISDIR(st.st_mode))
+			return err_set_errno(err, -EISDIR, "Could not open '%s'", name);
+		if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+			return err_set(err, -EINVAL, "Could not open '%s': neither a regular file nor a block device",
+				       name);
+		/* O_EXCL without O_CREAT claims a block device: it fails while the host has it mounted. */
+		if (S_ISBLK(st.st_mode) && !o->read_only && !o->force)
+			flags |= O_EXCL;
+	}
+	do {
+		fd = open(name, flags);
+	} while (fd < 0 && errno == EINTR);
+	if (fd >= 0)
+		return fd;
+	if (errno == EBUSY && (flags & O_EXCL))
+		return err_set(err, -EBUSY,
+			       "Could not open '%s': the host has this device mounted or in use; unmount it first, or "
+			       "force=on to risk its data",
+			       name);
+	if (errno == EINVAL && o->direct)
+		return err_set(err, -EINVAL,
+			       "Could not open '%s': filesystem does not support O_DIRECT; use cache=writeback", name);
+	return err_set_errno(err, -errno, "Could not open '%s'", name);
+}
+
+/* Which offsets, lengths and addresses O_DIRECT accepts. */
+static void find_direct_alignment(struct block_file *f)
+{
+	struct statx stx;
+	unsigned ssz = 0;
+	void *buf;
+
+	if (f->is_device && ioctl(f->fd, BLKSSZGET, &ssz) == 0 && ssz >= 512 && ssz <= 65536) {
+		f->align = ssz;
+		f->mem_align = 512;
+		return;
+	}
+#ifdef STATX_DIOALIGN
+	if (statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 && (stx.stx_mask & STATX_DIOALIGN) &&
+	    stx.stx_dio_offset_align && stx.stx_dio_mem_align) {
+		f->align = MAX(stx.stx_dio_offset_align, 512u);
+		f->mem_align = stx.stx_dio_mem_align;
+		return;
+	}
+#else
+	(void)stx;
+#endif
+	f->align = f->mem_align = 4096;
+	buf = aligned_alloc(4096, 8192);
+	if (!buf)
+		return;
+	if (pread(f->fd, (char *)buf + 512, 512, 0) >= 0)
+		f->align = f->mem_align = 512;
+	free(buf);
+}
+
+static int describe(struct block_file *f, const char *name, struct err *err)
+{
+	struct stat st;
+
+	if (fstat(f->fd, &st) < 0)
+		return err_set_errno(err, -errno, "Could not open '%s'", name);
+	f->is_device = S_ISBLK(st.st_mode);
+	f->size = (uint64_t)st.st_size;
+	if (f->is_device && ioctl(f->fd, BLKGETSIZE64, &f->size) < 0)
+		return err_set_errno(err, -errno, "Could not get the size of '%s'", name);
+	f->align = f->mem_align = 1;
+	if (f->direct)
+		find_direct_alignment(f);
+	return 0;
+}
+
+int block_file_open(struct block_file **out, const struct block_open *o, struct loop *l, struct err *err)
+{
+	const char *name = o->filename;
+	struct block_file *f;
+	int ret;
+
+	ret = resolve_name(&name, err);
+	if (ret)
+		return ret;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return err_set(err, -ENOMEM, "out of memory");
+	f->direct = o->direct;
+	f->no_flush = o->no_flush;
+	f->discard_unmap = o->discard_unmap;
+	f->write_gen = 1; /* what others wrote before is not known to be durable */
+	f->waiting_tail = &f->waiting;
+	f->fd = open_fd(name, o, err);
+	ret = f->fd < 0 ? f->fd : describe(f, name, err);
+	if (!ret && o->locking && !f->is_device)
+		ret = block_lock_acquire(f->fd, o->read_only, name, err);
+	if (!ret) {
+		f->aio = aio_get(l, o->aio, err);
+		ret = f->aio ? 0 : err && err->code ? err->code : -EIO;
+	}
+	if (ret) {
+		if (f->fd >= 0)
+			close(f->fd);
+		free(f);
+		return ret;
+	}
+	*out = f;
+	return 0;
+}
+
+void block_file_close(struct block_file *f)
+{
+	BUG_ON(f->tracked || f->waiting);
+	block_file_free_ops(f);
+	close(f->fd);
+	aio_put(f->aio);
+	free(f);
+}
+
+uint64_t block_file_size(const struct block_file *f)
+{
+	return f->size;
+}
+
+uint32_t block_file_alignment(const struct block_file *f)
+{
+	return f->align;
+}
+
+bool block_file_is_device(const struct block_file *f)
+{
+	return f->is_device;
+}
+
+struct aio *block_file_aio(const struct block_file *f)
+{
+	return f->aio;
+}
+
+int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset)
+{
+	const uint64_t lo = ALIGN_DOWN(offset, 4096), hi = ALIGN_UP(offset + len, 4096);
+	uint8_t *tmp = aligned_alloc(4096, hi - lo);
+	ssize_t got = 0, n;
+	int ret = 0;
+
+	if (!tmp)
+		return -ENOMEM;
+	memset(tmp, 0, hi - lo);
+	while ((uint64_t)got < hi - lo) {
+		n = pread(f->fd, tmp + got, hi - lo - (size_t)got, (off_t)(lo + (uint64_t)got));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && got == 0)
+			ret = -errno;
+		if (n <= 0 || n % 512)
+			break;
+		got += n;
+	}
+	memcpy(buf, tmp + (offset - lo), len);
+	free(tmp);
+	return ret;
+}
