@@ -56,9 +56,9 @@
 #define PCI_DEVFN_COUNT 256
 #define PCI_FIRST_FREE	2 /* slots 0 and 1 are the host and the ISA bridge */
 
-/* Where BARs lie among each other: a device region over a BAR wins, a BAR's inner regions win over it. */
-#define PCI_PRIORITY_BAR   0
-#define PCI_PRIORITY_INNER 1
+/* Priorities in the map: RAM and chips at fixed places win over BARs, a BAR's inner regions over the BAR. */
+#define PCI_PRIORITY_BAR   (-2)
+#define PCI_PRIORITY_INNER (-1)
 
 struct pci_bus {
 	struct bus *bus;

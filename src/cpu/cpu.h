@@ -52,6 +52,7 @@ struct cpu_host {
 };
 
 struct cpu_model; /* cpu/model.h: CPUID table after -cpu */
+struct cpuid_entry;
 
 struct accel_config {
 	struct mem_map *mem;
@@ -96,6 +97,11 @@ struct accel_ops {
 	/* Only while the vCPU is not inside vcpu_run. */
 	int (*get_state)(struct vcpu *v, struct cpu_state *s);
 	int (*set_state)(struct vcpu *v, const struct cpu_state *s);
+	/* Machine reset: what the engine itself models besides vCPUs (KVM's irqchips). vCPUs stopped. May be NULL. */
+	void (*reset)(struct accel *a);
+	/* CPUID entries of what this engine can do here; returns their number, 0 on failure (then *err is set).
+	 * Before create. */
+	unsigned (*supported_cpuid)(struct cpuid_entry *out, unsigned max, struct err *err);
 	/* Start or stop of guest time (kvmclock, TSC); after vmclock_start / stop. May be NULL. */
 	void (*clock_changed)(struct accel *a, bool running);
 	/* Fetch dirty pages into mem_map.page_bits. May be NULL. */
@@ -136,5 +142,8 @@ static inline void vcpu_request(struct vcpu *v, uint32_t bits)
 }
 
 extern const struct accel_ops kvm_accel_ops, soft_accel_ops;
+/* cpu/accels.c: every engine, ends with NULL; "tcg" finds soft. NULL when there is none of that name. */
+extern const struct accel_ops *const accel_table[];
+const struct accel_ops *accel_find(const char *name);
 
 #endif

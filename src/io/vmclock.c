@@ -4,7 +4,8 @@
  *
  * Readers are lock-free: a sequence counter around start and stop makes each
  * reading belong entirely to one side of the change, so a reading never lies
- * beyond the time at which the clock was stopped.
+ * beyond the time at which the clock was stopped. (The loads are sequentially
+ * consistent, so the second look at the counter cannot move before them.)
  *
  * A timer's deadline is one atomic word. Whoever exchanges it for "not armed"
  * may call the timer's function; the host timer below may fire early or once
@@ -90,7 +91,6 @@ uint64_t vmclock_ns(const struct vmclock *c)
 	do {
 		seq = atomic_load(&c->seq);
 		ns = c->running ? clock_raw_ns() - c->ns_offset : c->stopped_ns;
-		atomic_thread_fence(memory_order_acquire);
 	} while (unlikely((seq & 1) || seq != atomic_load(&c->seq)));
 	return ns;
 }
@@ -105,7 +105,6 @@ uint64_t vmclock_tsc(const struct vmclock *c)
 	do {
 		seq = atomic_load(&c->seq);
 		tsc = c->running ? clock_tsc() + c->tsc_offset : c->stopped_tsc;
-		atomic_thread_fence(memory_order_acquire);
 	} while (unlikely((seq & 1) || seq != atomic_load(&c->seq)));
 	return tsc;
 }
@@ -118,7 +117,6 @@ uint64_t vmclock_host_deadline(const struct vmclock *c, uint64_t guest_ns)
 	do {
 		seq = atomic_load(&c->seq);
 		host = c->running && guest_ns != NOT_ARMED ? guest_ns + c->ns_offset : NOT_ARMED;
-		atomic_thread_fence(memory_order_acquire);
 	} while (unlikely((seq & 1) || seq != atomic_load(&c->seq)));
 	return host < guest_ns ? NOT_ARMED : host;
 }

@@ -90,29 +90,22 @@ void vm_emit(struct vm *vm, const char *name, const char *data_json);
 
 /*
  * One board per file in machine/: a table entry. The instance (type.size bytes,
- * properties set from -M) is vm_board(vm). All in the main loop's thread with
- * the vCPUs stopped, except bind_thread. vm_create calls, in this order: add_ram,
- * fill_host, [engine's create], create, [vcpu_create and plug_vcpu per vCPU],
- * [-device], reset, load.
+ * properties set from -M's "pc,hpet=off") is vm_board(vm), made by vm_create and
+ * freed after destroy. Order of the calls: machine/vm_int.h. Main loop's thread,
+ * vCPUs stopped.
  */
 struct board_ops {
-	struct type type;	    /* "pc", alias "pc-i440fx-7.2"; properties of -M */
-	const char *const *aliases; /* NULL-terminated, or NULL */
-	/* mem_add_ram for all of cfg->ram_size. */
-	int (*add_ram)(struct vm *vm, struct err *err);
-	/* The interrupt callbacks of *host; its opaque is the struct vm. */
-	void (*fill_host)(struct vm *vm, struct cpu_host *host);
-	/* vm_bus() has mem, ports, loop, clock, accel, request, doorbell; the board fills in
-	 * pci, fw_cfg, gsi and msi and makes its devices. */
+	struct type type;	    /* "pc"; properties of -M */
+	const char *const *aliases; /* other names: NULL-terminated, or NULL */
+	/* RAM, chips, devices with fixed places; vm->host's interrupt callbacks,
+	 * vm->vcpu_thread_start and vm->powerdown. */
 	int (*create)(struct vm *vm, struct err *err);
-	int (*plug_vcpu)(struct vm *vm, struct vcpu *v, struct err *err);
-	void (*bind_thread)(struct vm *vm, struct vcpu *v); /* first thing in the vCPU's own thread */
-	/* Devices and chips to power-on state. vm.c resets the vCPUs' states before it, then calls load. */
+	/* What dev_reset_all does not reach (interrupt chips). May be NULL. */
 	void (*reset)(struct vm *vm);
-	/* Firmware or kernel and tables into RAM, CPU 0's state. */
+	/* After the resets: firmware or kernel and tables into RAM, CPU 0's state. */
 	int (*load)(struct vm *vm, struct err *err);
-	void (*powerdown)(struct vm *vm); /* the power button */
-	void (*destroy)(struct vm *vm);	  /* also after a failed create; the vCPU threads have ended */
+	/* Also after a failed create; the vCPU threads have ended, the devices are gone. */
+	void (*destroy)(struct vm *vm);
 };
 extern const struct board_ops *const board_table[]; /* ends with NULL */
 

@@ -78,6 +78,8 @@ static void owner_at(const struct mem_map *m, uint64_t addr, struct mem_range *o
 		else
 			out->ram = NULL;
 	}
+	if (out->region)
+		out->region_base = out->region->addr;
 	if (out->ram) {
 		out->host = out->ram->host + (addr - out->ram->gpa);
 		out->page = out->ram->page0 + (addr - out->ram->gpa) / PAGE_SIZE;
@@ -428,7 +430,7 @@ uint64_t mem_read(struct mem_map *m, uint64_t gpa, unsigned size)
 		if (r.ram)
 			part = ram_load(r.host + (at - r.start), n);
 		else if (r.region)
-			part = mem_region_read(r.region, at - r.region->addr, n);
+			part = mem_region_read(r.region, at - r.region_base, n);
 		else
 			part = UINT64_MAX;
 		val |= (part & size_mask(n)) << (8 * done);
@@ -453,7 +455,7 @@ void mem_write(struct mem_map *m, uint64_t gpa, uint64_t val, unsigned size)
 					       (unsigned)(at & (PAGE_SIZE - 1)), n);
 			}
 		} else if (r.region) {
-			mem_region_write(r.region, at - r.region->addr, part & size_mask(n), n);
+			mem_region_write(r.region, at - r.region_base, part & size_mask(n), n);
 		}
 		done += n;
 	}

@@ -14,6 +14,7 @@ struct mem_range {
 	uint64_t page;	     /* RAM: page_bits index of start */
 	const struct ram_block *ram;
 	struct mem_region *region;
+	uint64_t region_base; /* region->addr when the view was built: the region may be moving already */
 };
 
 /* Sorted by start, without overlaps; gaps have no entry. */

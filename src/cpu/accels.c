@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The CPU engines, in the order of preference. */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+#include "base/util.h"
+
+#pragma weak soft_accel_ops
+#pragma weak kvm_accel_ops
+
+const struct accel_ops *const accel_table[] = {&kvm_accel_ops, &soft_accel_ops, NULL};
+
+const struct accel_ops *accel_find(const char *name)
+{
+	if (strcmp(name, "tcg") == 0) /* QEMU's name for its own software CPU */
+		name = "soft";
+	for (size_t i = 0; i < ARRAY_SIZE(accel_table); i++)
+		if (accel_table[i] && strcmp(accel_table[i]->type.name, name) == 0)
+			return accel_table[i];
+	return NULL;
+}

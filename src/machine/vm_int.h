@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The machine as vm.c and the boards see it. Everybody else uses machine/vm.h.
+ *
+ * Order of construction (vm_create, main thread):
+ *   1. mem, clock, ports, bus (mem, ports, loop, clock, request, doorbell);
+ *   2. the engine is chosen and created, then the vCPUs with vm_apic_id's IDs.
+ *      With KVM bus.gsi[] and bus.msi already lead into the kernel's irqchips;
+ *      accel->ops->irqchip == NULL: the board wires its own and fills `host`;
+ *   3. board->create: RAM, chipset, devices with fixed places, `host` callbacks
+ *      about interrupts (port_read, port_write and request are set already);
+ *   4. -device, in order;
+ *   5. the vCPU threads start and wait.
+ * Before the first instruction and at each reset (vCPUs stopped): accel reset,
+ * vCPU states by cpu_state_reset, dev_reset_all, board->reset (NULL allowed),
+ * then board->load, which may change vCPU 0 by accel->ops->get_state/set_state.
+ */
+#ifndef KELVIN_MACHINE_VM_INT_H
+#define KELVIN_MACHINE_VM_INT_H
+
+#include "io/loop.h"
+#include "io/vmclock.h"
+#include "machine/vm.h"
+#include "mem/mem.h"
+
+#define VM_MAX_CPUS 64
+
+struct vm_thread;
+
+struct vm {
+	const struct vm_config *cfg;
+	struct loop *loop;
+	struct mem_map mem;
+	struct vmclock clock;
+	struct bus bus;
+	struct cpu_host host;
+	struct cpu_model model;
+	const struct accel_ops *accel_ops;
+	struct accel *accel;
+	char accel_reason[256];
+	const struct board_ops *board;
+
+	/* the board's */
+	void *board_data; /* vm_board(): board->type.size bytes, -M's properties set; made by vm_create */
+	void (*vcpu_thread_start)(struct vm *vm, unsigned index); /* first thing in each vCPU's thread; may be NULL */
+	void (*powerdown)(struct vm *vm);			  /* the ACPI power button; main loop */
+
+	/* vm.c's */
+	enum vm_run_state state;
+	struct vm_thread *thread; /* one per vCPU */
+	pthread_mutex_t lock;	  /* the threads' wanted and actual states */
+	pthread_cond_t cond;
+	bool run;     /* vCPUs may execute */
+	bool exiting; /* vCPU threads must end */
+	unsigned outside;
+	struct vm_event_sink *sinks;
+	uint64_t requests; /* BIT(enum vm_request), under lock */
+	int request_status;
+	char request_why[64];
+	bool quit;
+	int exit_status;
+	bool loaded;					     /* the first reset has been done */
+	uint64_t t_create, t_created, t_start, t_first_insn; /* clock_raw_ns of the timeline */
+};
+
+/* Board files only: a line of the timeline ("kernel loaded"), at most 16, text not copied. */
+void vm_timeline_mark(struct vm *vm, const char *what);
+
+#endif
