@@ -7,5 +7,11 @@
 #include "hw/pc/devices.h"
 
 const struct dev_ops *const dev_table[] = {
+    /* pc */
+    &pit_dev_ops,
+    &serial_dev_ops,
+    &debugcon_dev_ops,
+    &debug_exit_dev_ops,
+    &pvpanic_dev_ops,
     NULL,
 };
