@@ -18,7 +18,8 @@
 
 struct chr;
 
-enum chr_event { CHR_OPENED, CHR_CLOSED, CHR_BREAK };
+/* FOCUS_*: a mux chardev gave the keyboard to this frontend, or took it away. */
+enum chr_event { CHR_OPENED, CHR_CLOSED, CHR_BREAK, CHR_FOCUS_IN, CHR_FOCUS_OUT };
 
 /* A frontend's callbacks, in the loop's thread without locks. */
 struct chr_fe {
@@ -54,9 +55,18 @@ void chr_fe_ready(struct chr *c, void *opaque); /* can_receive grew; any thread 
  */
 size_t chr_write(struct chr *c, const void *buf, size_t len);
 bool chr_connected(const struct chr *c);
+/* fn runs in the loop's thread each time a full backend takes output again; one per opaque, fn NULL removes it. */
 void chr_set_writable(struct chr *c, void (*fn)(void *opaque), void *opaque);
+/* Give the keyboard of a mux to the frontend with this opaque (as Ctrl-a c does). */
+void chr_set_focus(struct chr *c, void *opaque);
+/* The types of -chardev, for help and QMP: until NULL. */
+const struct type *chr_type_at(size_t i);
+/* True when some chardev uses the process's stdin or stdout (-daemonize refuses it). */
+bool chr_uses_stdio(void);
 /* Ctrl-a x and the like call it. Set once by main. */
 void chr_set_quit(void (*fn)(void));
+/* Put raw mode back after the process was stopped (SIGCONT handler); only async-signal-safe calls. */
+void chr_resume_terminals(void);
 /* Restore terminals, remove sockets; also safe from a fatal signal handler. */
 void chr_restore_terminals(void);
 void chr_destroy_all(void);

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* io/loop: descriptors, timers, posted calls, from this and from other threads. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/clock.h"
+#include "base/util.h"
+#include "io/loop.h"
+
+#define MS 1000000ull
+
+static int order[8], norder;
+static void note(void *arg)
+{
+	order[norder++ % 8] = (int)(intptr_t)arg;
+}
+
+static void test_timers(void **state)
+{
+	struct loop *l = loop_create("t", NULL);
+	struct timer t[4];
+	uint64_t start = clock_raw_ns();
+
+	norder = 0;
+	for (int i = 0; i < 4; i++)
+		timer_init(&t[i], l, note, (void *)(intptr_t)i);
+	timer_arm(&t[0], start + 6 * MS);
+	timer_arm(&t[1], start + 2 * MS);
+	timer_arm(&t[2], start + 4 * MS);
+	timer_arm(&t[3], start + 1 * MS);
+	timer_cancel(&t[2]);
+	timer_arm(&t[3], start + 8 * MS); /* re-arming moves it */
+	while (norder < 3)
+		loop_run_once(l, -1);
+	/* Never early; late only as far as this machine is busy. */
+	assert_true(clock_raw_ns() - start >= 8 * MS);
+	assert_true(order[0] == 1 && order[1] == 0 && order[2] == 3);
+	assert_true(t[1].deadline == UINT64_MAX);
+	uint64_t before = clock_raw_ns();
+	loop_run_once(l, 3 * MS);
+	assert_true(clock_raw_ns() - before >= 2 * MS);
+	loop_destroy(l);
+}
+
+/* Many timers in random order fire in order of their deadlines. */
+static uint64_t last_deadline;
+static unsigned fired;
+struct seq {
+	struct timer t;
+	uint64_t deadline;
+};
+static void seq_fire(void *arg)
+{
+	struct seq *s = arg;
+	assert_true(s->deadline >= last_deadline);
+	assert_true(clock_raw_ns() >= s->deadline);
+	last_deadline = s->deadline;
+	fired++;
+}
+
+static void test_heap(void **state)
+{
+	struct loop *l = loop_create("t", NULL);
+	static struct seq s[500];
+	uint64_t now = clock_raw_ns();
+
+	srand(1);
+	for (unsigned i = 0; i < 500; i++) {
+		timer_init(&s[i].t, l, seq_fire, &s[i]);
+		s[i].deadline = now + (uint64_t)rand() % (5 * MS);
+		timer_arm(&s[i].t, s[i].deadline);
+	}
+	for (unsigned i = 0; i < 500; i += 5)
+		timer_cancel_sync(&s[i].t);
+	while (fired < 400)
+		loop_run_once(l, -1);
+	loop_destroy(l);
+}
+
+static void on_pipe(void *arg, unsigned events)
+{
+	char c;
+	int *fds = arg;
+
+	if (events & LOOP_READ && read(fds[0], &c, 1) == 1)
+		note((void *)(intptr_t)c);
+}
+
+static void test_watch(void **state)
+{
+	struct loop *l = loop_create("t", NULL);
+	int fds[2];
+
+	norder = 0;
+	assert_int_equal(pipe(fds), 0);
+	assert_int_equal(loop_watch(l, fds[0], 0, on_pipe, fds), 0);
+	assert_int_equal(write(fds[1], "a", 1), 1);
+	loop_run_once(l, 0);
+	assert_int_equal(norder, 0); /* silent */
+	loop_rewatch(l, fds[0], LOOP_READ);
+	loop_run_once(l, -1);
+	assert_int_equal(norder, 1);
+	assert_int_equal(write(fds[1], "b", 1), 1);
+	loop_rewatch(l, fds[0], 0);
+	loop_run_once(l, 0);
+	assert_int_equal(norder, 1);
+	loop_unwatch(l, fds[0]);
+	close(fds[0]);
+	close(fds[1]);
+
+	/* What epoll refuses is always ready. */
+	int null = open("/dev/null", O_RDONLY);
+	fds[0] = null;
+	assert_int_equal(loop_watch(l, null, LOOP_READ, on_pipe, fds), 0);
+	loop_run_once(l, -1);
+	loop_unwatch(l, null);
+	loop_run_once(l, 0);
+	close(null);
+	loop_destroy(l);
+}
+
+static struct loop *shared;
+static struct timer shared_timer;
+static void *other_thread(void *arg)
+{
+	usleep(2000);
+	loop_post(shared, note, (void *)7);
+	usleep(2000);
+	timer_arm(&shared_timer, clock_raw_ns() + MS);
+	usleep(5000);
+	loop_stop(shared);
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	pthread_t th;
+
+	norder = 0;
+	shared = loop_create("t", NULL);
+	timer_init(&shared_timer, shared, note, (void *)8);
+	pthread_create(&th, NULL, other_thread, NULL);
+	loop_run(shared); /* without a deadline: the other thread must wake it each time */
+	pthread_join(th, NULL);
+	assert_int_equal(norder, 2);
+	assert_true(order[0] == 7 && order[1] == 8);
+	loop_stop(shared); /* before the run: ends at once */
+	loop_run(shared);
+	loop_destroy(shared);
+}
+
+static void count_hook(void *arg)
+{
+	++*(int *)arg;
+}
+
+static void test_hook(void **state)
+{
+	struct loop *l = loop_create("t", NULL);
+	int n = 0;
+	struct loop_hook h = {.fn = count_hook, .arg = &n};
+
+	loop_add_hook(l, &h);
+	loop_run_once(l, 0);
+	loop_remove_hook(l, &h);
+	loop_run_once(l, 0);
+	assert_int_equal(n, 1);
+	loop_destroy(l);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_timers),  cmocka_unit_test(test_heap), cmocka_unit_test(test_watch),
+	    cmocka_unit_test(test_threads), cmocka_unit_test(test_hook),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
