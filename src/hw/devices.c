@@ -8,6 +8,10 @@
 
 const struct dev_ops *const dev_table[] = {
     /* pc */
+    &i440fx_ops,
+    &piix3_ops,
+    &acpi_pm_ops,
+    &fw_cfg_ops,
     &pit_dev_ops,
     &serial_dev_ops,
     &debugcon_dev_ops,

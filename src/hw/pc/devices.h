@@ -8,6 +8,10 @@
 
 #include "bus/dev.h"
 
+extern const struct dev_ops i440fx_ops;		/* "i440FX": host bridge; makes the PCI bus */
+extern const struct dev_ops piix3_ops;		/* "PIIX3": ISA bridge, PCI interrupt routing */
+extern const struct dev_ops acpi_pm_ops;	/* "PIIX4_PM": acpi_pm.h */
+extern const struct dev_ops fw_cfg_ops;		/* "fw_cfg_io": fw_cfg.h */
 extern const struct dev_ops pit_dev_ops;	/* "isa-pit": 40h..43h and 61h, GSI 0; not with KVM's PIT */
 extern const struct dev_ops rtc_dev_ops;	/* "mc146818rtc": 70h, 71h, GSI 8 */
 extern const struct dev_ops i8042_dev_ops;	/* "i8042": 60h, 64h, GSI 1; reset and A20 */
