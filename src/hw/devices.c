@@ -6,6 +6,8 @@
 #include "bus/dev.h"
 #include "hw/pc/devices.h"
 
+/* One line each. */
+/* clang-format off */
 const struct dev_ops *const dev_table[] = {
     /* pc */
     &i440fx_ops,
@@ -13,9 +15,14 @@ const struct dev_ops *const dev_table[] = {
     &acpi_pm_ops,
     &fw_cfg_ops,
     &pit_dev_ops,
+    &rtc_dev_ops,
+    &i8042_dev_ops,
+    &port92_dev_ops,
+    &hpet_dev_ops,
     &serial_dev_ops,
     &debugcon_dev_ops,
     &debug_exit_dev_ops,
     &pvpanic_dev_ops,
     NULL,
 };
+/* clang-format on */

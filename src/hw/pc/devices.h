@@ -33,5 +33,7 @@ void hpet_set_legacy_hook(struct dev *hpet, void (*fn)(void *opaque, bool legacy
 
 /* The board's part of CMOS memory (sizes, boot order): before the first instruction and at reset. */
 void rtc_set_cmos(struct dev *rtc, uint8_t index, uint8_t value);
+/* The memory sizes of CMOS (15h-18h, 30h-35h, 5bh-5dh), in bytes of RAM below and above 4 GiB. */
+void rtc_set_memory(struct dev *rtc, uint64_t below_4g, uint64_t above_4g);
 
 #endif
