@@ -28,6 +28,17 @@ struct operand {
 	bool read, write;
 };
 
+/*
+ * Decoded code is cached by physical page and may run at several virtual
+ * addresses, so a rip-relative disp counts from the END of the instruction:
+ * address = rip + length + disp (insn_mem_offset adds it up).
+ */
+#define INSN_BASE_RIP 16
+#define INSN_NO_REG   0xff
+
+/* What must allow an instruction at run time (CR0.TS/EM/MP, CR4, XCR0). */
+enum insn_gate { GATE_NONE, GATE_X87, GATE_FWAIT, GATE_MMX, GATE_SSE, GATE_AVX, GATE_AVX512 };
+
 #define INSN_LOCK  1u
 #define INSN_REP   2u /* F3 */
 #define INSN_REPNE 4u /* F2 */
@@ -45,9 +56,16 @@ struct insn {
 	uint8_t addrsize;	     /* 2, 4 or 8 */
 	uint8_t prefixes;	     /* INSN_* */
 	uint8_t mem_seg;	     /* enum cpu_seg */
-	uint8_t mem_base, mem_index; /* GPR number, 16 = rip (rip-relative: disp is already absolute), 0xff = none */
+	uint8_t mem_base, mem_index; /* GPR number, INSN_BASE_RIP, INSN_NO_REG; VSIB: index is a vector number */
 	uint8_t mem_scale;	     /* shift: 0..3 */
 	uint8_t nops;
+	uint8_t mem_op;	      /* which op[] is the memory operand, INSN_NO_REG = none */
+	uint8_t gate;	      /* enum insn_gate: which control bits can forbid it */
+	uint8_t mem_align;    /* bytes the memory operand must be aligned to (#GP), 0 = any */
+	bool far_branch;      /* JMP, CALL, RET with a segment: the system part's */
+	bool ends;	      /* decoders end their block after it: branches and all of the system part */
+	uint8_t kind;	      /* private to the handler (stub_exec.c: enum stub_kind) */
+	uint16_t mem_size;    /* bytes of the memory operand as Zydis gives it */
 	struct operand op[4]; /* explicit operands, destination first */
 	uint8_t bytes[15];
 	uint32_t flags_read, flags_written; /* RFLAGS bits */
@@ -60,6 +78,12 @@ uint64_t insn_mem_offset(const struct soft_cpu *c, const struct insn *i);
 /* Read or write operand n (GPR, high byte, memory, immediate). 32-bit GPR writes clear bits 63:32. */
 int insn_read(struct soft_cpu *c, const struct insn *i, unsigned n, uint64_t *val);
 int insn_write(struct soft_cpu *c, const struct insn *i, unsigned n, uint64_t val);
+
+/* 0, or the exception of a gate that is shut (#UD, #NM) raised. */
+int insn_gate_check(struct soft_cpu *c, enum insn_gate gate);
+/* The full Zydis view of an instruction that insn_decode accepted (for re-encoding; not a hot path). */
+int insn_decode_full(const struct soft_cpu *c, const struct insn *i, ZydisDecodedInstruction *zi,
+		     ZydisDecodedOperand *ops);
 
 typedef int insn_fn(struct soft_cpu *c, const struct insn *i);
 struct insn_handler {
@@ -81,7 +105,7 @@ struct insn_handler {
 extern const struct insn_handler sys_handlers[];
 
 /* Decode one instruction at most 15 bytes long from buf in the CPU's current mode. 0, -EAGAIN (needs more
- * bytes than len), -EINVAL (#UD). Fills everything but exec's stub lazily. */
+ * bytes than len), -EINVAL (#UD), -E2BIG (longer than 15 bytes: #GP). exec is set; stubs are made when first run. */
 int insn_decode(struct soft_cpu *c, const uint8_t *buf, unsigned len, uint64_t rip, struct insn *out);
 
 #endif

@@ -95,7 +95,10 @@ struct jit_cpu;
 struct soft_cpu {
 	struct vcpu v;	    /* first: struct vcpu * and struct soft_cpu * are the same pointer */
 	struct cpu_state s; /* architectural state; while translated code runs, GPRs, flags and vector
-			     * registers may live in host registers instead */
+			     * registers may live in host registers instead. s.xsave: while the software CPU
+			     * runs, the area of every component is valid (initial values when not in use),
+			     * whatever XSTATE_BV says; XSTATE_BV and compaction are made only when an
+			     * image leaves the CPU (XSAVE*, get_state) and resolved when one enters */
 	/* derived from s, kept by soft_mode_changed() */
 	uint8_t cpl;
 	uint8_t mmu_index; /* enum mmu_index for data at this CPL */
@@ -256,7 +259,10 @@ void code_fini(struct accel *a);
 /* ---- interpreter ---------------------------------------------------------- */
 
 /* Execute decoded blocks from s.rip until a request, an exception (delivered by the caller), INSN_END or a
- * budget of instructions. Returns 0, or EXC_RAISED with the exception recorded and rip at the instruction. */
+ * budget of instructions. Returns 0, or EXC_RAISED with the exception recorded and rip at the instruction.
+ * With s.int_shadow set (STI, MOV SS) it clears the shadow, executes exactly one instruction and returns, so the
+ * caller looks for interrupts at the right boundary. With RFLAGS.TF it executes one instruction; the #DB after it
+ * is the caller's. */
 int interp_run(struct soft_cpu *c, unsigned max_insns);
 /* Exactly one instruction. */
 int interp_step(struct soft_cpu *c);

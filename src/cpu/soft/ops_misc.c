@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Instructions with little or no data: NOP and hints, fences, cache control,
+ * flag bits, UD. SALC and AAM and AAD of the legacy modes.
+ */
+#include <immintrin.h>
+#include "cpu/soft/ops.h"
+
+static int nop(struct soft_cpu *c, const struct insn *i)
+{
+	return INSN_NEXT;
+}
+
+static int pause_hint(struct soft_cpu *c, const struct insn *i)
+{
+	_mm_pause();
+	return INSN_NEXT;
+}
+
+/* LFENCE and SFENCE order nothing that host threads do not order already; MFENCE is a full barrier. */
+static int mfence(struct soft_cpu *c, const struct insn *i)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return INSN_NEXT;
+}
+
+/* Cache line instructions check their operand like a load of one byte and have no other effect here. */
+static int cache_line(struct soft_cpu *c, const struct insn *i)
+{
+	uint64_t lin;
+
+	if (insn_mem_linear(c, i, 1, false, &lin))
+		return EXC_RAISED;
+	return mmu_probe(c, lin, 1, MMU_READ, c->mmu_index);
+}
+
+static int carry_op(struct soft_cpu *c, const struct insn *i)
+{
+	if (i->mnemonic == ZYDIS_MNEMONIC_CMC)
+		c->s.rflags ^= FLAG_CF;
+	else
+		flags_set(c, FLAG_CF, i->mnemonic == ZYDIS_MNEMONIC_STC ? FLAG_CF : 0);
+	return INSN_NEXT;
+}
+
+static int direction_op(struct soft_cpu *c, const struct insn *i)
+{
+	flags_set(c, FLAG_DF, i->mnemonic == ZYDIS_MNEMONIC_STD ? FLAG_DF : 0);
+	return INSN_NEXT;
+}
+
+static int salc(struct soft_cpu *c, const struct insn *i)
+{
+	gpr_write(c, R_RAX, 1, c->s.rflags & FLAG_CF ? 0xff : 0);
+	return INSN_NEXT;
+}
+
+/* SF, ZF, PF of a byte; the others are undefined and come out clear. */
+static void byte_flags(struct soft_cpu *c, uint8_t v)
+{
+	flags_set(c, FLAG_ARITH, (v ? 0 : FLAG_ZF) | (v & 0x80) | (__builtin_parity(v) ? 0 : FLAG_PF));
+}
+
+static int aam(struct soft_cpu *c, const struct insn *i)
+{
+	uint8_t al = (uint8_t)c->s.gpr[R_RAX], base = (uint8_t)i->imm;
+
+	if (!base)
+		return soft_raise(c, EXC_DE);
+	gpr_write(c, R_RAX, 2, (uint64_t)(al / base) << 8 | al % base);
+	byte_flags(c, al % base);
+	return INSN_NEXT;
+}
+
+static int aad(struct soft_cpu *c, const struct insn *i)
+{
+	uint64_t ax = c->s.gpr[R_RAX];
+	uint8_t v = (uint8_t)(ax + (ax >> 8 & 0xff) * (uint8_t)i->imm);
+
+	gpr_write(c, R_RAX, 2, v);
+	byte_flags(c, v);
+	return INSN_NEXT;
+}
+
+/* CLZERO clears the cache line that RAX points into. */
+static int clzero(struct soft_cpu *c, const struct insn *i)
+{
+	static const uint8_t zero[64];
+	uint64_t lin;
+
+	if (seg_linear(c, i->mem_seg, c->s.gpr[R_RAX] & size_mask(i->addrsize) & ~63ull, 64, true, &lin))
+		return EXC_RAISED;
+	return mmu_write_buf(c, lin, zero, 64, c->mmu_index);
+}
+
+const struct ops_entry ops_misc_table[] = {
+    {ZYDIS_MNEMONIC_NOP, nop, NULL},
+    {ZYDIS_MNEMONIC_ENDBR32, nop, NULL},
+    {ZYDIS_MNEMONIC_ENDBR64, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCH, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCHNTA, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCHT0, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCHT1, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCHT2, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCHW, nop, NULL},
+    {ZYDIS_MNEMONIC_PREFETCHWT1, nop, NULL},
+    {ZYDIS_MNEMONIC_CLDEMOTE, nop, NULL},
+    {ZYDIS_MNEMONIC_PAUSE, pause_hint, NULL},
+    {ZYDIS_MNEMONIC_LFENCE, nop, NULL},
+    {ZYDIS_MNEMONIC_SFENCE, nop, NULL},
+    {ZYDIS_MNEMONIC_MFENCE, mfence, NULL},
+    {ZYDIS_MNEMONIC_SERIALIZE, mfence, NULL},
+    {ZYDIS_MNEMONIC_CLFLUSH, cache_line, NULL},
+    {ZYDIS_MNEMONIC_CLFLUSHOPT, cache_line, NULL},
+    {ZYDIS_MNEMONIC_CLWB, cache_line, NULL},
+    {ZYDIS_MNEMONIC_CLZERO, clzero, NULL},
+    {ZYDIS_MNEMONIC_CMC, carry_op, NULL},
+    {ZYDIS_MNEMONIC_CLC, carry_op, NULL},
+    {ZYDIS_MNEMONIC_STC, carry_op, NULL},
+    {ZYDIS_MNEMONIC_CLD, direction_op, NULL},
+    {ZYDIS_MNEMONIC_STD, direction_op, NULL},
+    {ZYDIS_MNEMONIC_SALC, salc, NULL},
+    {ZYDIS_MNEMONIC_AAM, aam, NULL},
+    {ZYDIS_MNEMONIC_AAD, aad, NULL},
+    {ZYDIS_MNEMONIC_UD0, insn_undefined, NULL},
+    {ZYDIS_MNEMONIC_UD1, insn_undefined, NULL},
+    {ZYDIS_MNEMONIC_UD2, insn_undefined, NULL},
+    {ZYDIS_MNEMONIC_INVALID, NULL, NULL},
+};
