@@ -106,7 +106,10 @@ struct accel_ops {
 	void (*clock_changed)(struct accel *a, bool running);
 	/* Fetch dirty pages into mem_map.page_bits. May be NULL. */
 	int (*sync_dirty)(struct accel *a, struct err *err);
-	const struct counter *counters; /* per vCPU, offsets into the engine's vcpu struct */
+	const struct counter *counters;	      /* per vCPU, offsets into the engine's vcpu struct */
+	const struct counter *accel_counters; /* offsets into the engine's accel struct; may be NULL */
+	/* What only the kernel counts about a vCPU; any thread. May be NULL. */
+	void (*vcpu_stats)(struct vcpu *v, void (*emit)(void *arg, const char *name, uint64_t value), void *arg);
 };
 
 struct accel {

@@ -18,7 +18,8 @@ struct cpuid_entry {
 	uint32_t eax, ebx, ecx, edx;
 };
 
-#define CPU_MODEL_MAX_ENTRIES 96
+#define CPU_MODEL_MAX_ENTRIES	96
+#define CPU_MODEL_MAX_SUPPORTED 256 /* room an engine needs to say what it supports */
 struct cpu_model {
 	char name[64];
 	struct cpuid_entry entry[CPU_MODEL_MAX_ENTRIES];

@@ -47,23 +47,45 @@ struct vm {
 
 	/* vm.c's */
 	enum vm_run_state state;
-	struct vm_thread *thread; /* one per vCPU */
-	pthread_mutex_t lock;	  /* the threads' wanted and actual states */
-	pthread_cond_t cond;
-	bool run;     /* vCPUs may execute */
-	bool exiting; /* vCPU threads must end */
-	unsigned outside;
 	struct vm_event_sink *sinks;
-	uint64_t requests; /* BIT(enum vm_request), under lock */
+	bool quit, host_quit;
+	int exit_status;
+	bool loaded; /* the first reset has been done */
+
+	/* vm_threads.c's; under lock */
+	struct vm_thread *thread; /* one per vCPU */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	unsigned nthreads;
+	bool run;	   /* vCPUs may execute */
+	bool exiting;	   /* vCPU threads must end */
+	uint32_t requests; /* BIT(enum vm_request) */
 	int request_status;
 	char request_why[64];
-	bool quit;
-	int exit_status;
-	bool loaded;					     /* the first reset has been done */
-	uint64_t t_create, t_created, t_start, t_first_insn; /* clock_raw_ns of the timeline */
+
+	struct vm_mark {
+		const char *what;
+		uint64_t at; /* clock_raw_ns */
+	} mark[16];
+	unsigned nmarks;
 };
 
-/* Board files only: a line of the timeline ("kernel loaded"), at most 16, text not copied. */
+/* vm_accel.c: choose and create the engine and its vCPUs; wire the kernel's interrupt chips. */
+int vm_accel_create(struct vm *vm, struct err *err);
+void vm_accel_destroy(struct vm *vm);
+
+/* vm_threads.c */
+int vm_threads_start(struct vm *vm, struct err *err);
+/* Give up after some seconds: false, and then the process must end without freeing what vCPUs use. */
+bool vm_threads_end(struct vm *vm);
+void vm_cpus_pause(struct vm *vm); /* returns when no vCPU is inside vcpu_run */
+void vm_cpus_resume(struct vm *vm);
+void vm_cpus_unpark(struct vm *vm); /* after a reset: let vCPUs run that asked for it */
+/* Takes what vm_request left: a mask of BIT(enum vm_request). */
+uint32_t vm_requests_take(struct vm *vm, int *status, char why[64]);
+void vm_requests_handle(void *vm); /* vm.c, posted to the main loop */
+
+/* A line of the timeline ("kernel loaded"), at most 16, text not copied. */
 void vm_timeline_mark(struct vm *vm, const char *what);
 
 #endif

@@ -311,6 +311,15 @@ static void kvm_clock_changed(struct accel *a, bool running)
 		kvm_ioctl_value(kvm_vcpu_of(a->vcpu[i])->fd, KVM_KVMCLOCK_CTRL, 0);
 }
 
+static const struct counter kvm_counters[] = {
+    {"irqfds", offsetof(struct kvm_accel, n_irqfds), "eventfds bound to an interrupt message"},
+    {"ioeventfds", offsetof(struct kvm_accel, n_ioeventfds), "doorbells bound to an eventfd"},
+    {"msi_sent", offsetof(struct kvm_accel, n_msi_sent), "messages sent by a system call"},
+    {"irq_line_changes", offsetof(struct kvm_accel, n_irq_line), "interrupt line changes, by a system call each"},
+    {"slot_changes", offsetof(struct kvm_accel, n_slot_changes), "memory slots set or removed"},
+    {NULL, 0, NULL},
+};
+
 static const struct prop kvm_props[] = {{.name = NULL}};
 
 const struct accel_ops kvm_accel_ops = {
@@ -335,4 +344,6 @@ const struct accel_ops kvm_accel_ops = {
     .clock_changed = kvm_clock_changed,
     .sync_dirty = kvm_sync_dirty,
     .counters = kvm_vcpu_counters,
+    .accel_counters = kvm_counters,
+    .vcpu_stats = kvm_vcpu_stats,
 };

@@ -88,6 +88,7 @@ struct vcpu *kvm_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, 
 void kvm_vcpu_destroy(struct vcpu *v);
 int kvm_vcpu_run(struct vcpu *v);
 void kvm_vcpu_kick(struct vcpu *v);
+void kvm_vcpu_stats(struct vcpu *v, void (*emit)(void *arg, const char *name, uint64_t value), void *arg);
 extern const struct counter kvm_vcpu_counters[];
 
 /* state.c */

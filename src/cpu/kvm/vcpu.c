@@ -131,6 +131,33 @@ void kvm_vcpu_destroy(struct vcpu *v)
 	free(kv);
 }
 
+/*
+ * The kernel's own counters (exits handled without user space among them):
+ * a header, descriptors with names, then the values. Documentation/virt/kvm/api.rst 4.133.
+ */
+void kvm_vcpu_stats(struct vcpu *v, void (*emit)(void *arg, const char *name, uint64_t value), void *arg)
+{
+	int fd = kvm_vcpu_of(v)->stats_fd;
+	struct kvm_stats_header h;
+	size_t step;
+
+	if (fd < 0 || pread(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h) || h.name_size > 256 || h.num_desc > 256)
+		return;
+	step = sizeof(struct kvm_stats_desc) + h.name_size;
+	for (uint32_t i = 0; i < h.num_desc; i++) {
+		union {
+			struct kvm_stats_desc d;
+			char bytes[sizeof(struct kvm_stats_desc) + 257];
+		} u = {0};
+		uint64_t value;
+
+		if (pread(fd, &u, step, (off_t)(h.desc_offset + i * step)) != (ssize_t)step || u.d.size != 1)
+			continue; /* histograms are left out */
+		if (pread(fd, &value, sizeof(value), (off_t)(h.data_offset + u.d.offset)) == (ssize_t)sizeof(value))
+			emit(arg, u.d.name, value);
+	}
+}
+
 void kvm_vcpu_kick(struct vcpu *v)
 {
 	if (kvm_vcpu_of(v)->in_run)

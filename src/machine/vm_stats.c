@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * -stats: every counter of a machine as one JSON document. Counters are read
+ * while their owners write them; each is a single load. Main loop's thread.
+ */
+#include "machine/vm_int.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+
+static json_t *counters_json(const struct counter *table, const void *owner)
+{
+	json_t *o = json_object();
+
+	for (const struct counter *c = table; c && c->name; c++) {
+		const uint64_t *value = (const void *)((const char *)owner + c->offset);
+
+		json_object_set_new(o, c->name, json_integer((json_int_t)counter_get(value)));
+	}
+	return o;
+}
+
+static void extra_emit(void *arg, const char *name, uint64_t value)
+{
+	json_object_set_new(arg, name, json_integer((json_int_t)value));
+}
+
+static json_t *vcpus_json(struct vm *vm)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < vm->accel->cfg.ncpus; i++) {
+		struct vcpu *v = vm->accel->vcpu[i];
+		json_t *o = counters_json(vm->accel->ops->counters, v), *extra = json_object();
+
+		json_object_set_new(o, "index", json_integer((json_int_t)i));
+		if (vm->accel->ops->vcpu_stats) {
+			vm->accel->ops->vcpu_stats(v, extra_emit, extra);
+			json_object_set(o, "kernel", extra);
+		}
+		json_decref(extra);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *devices_json(struct vm *vm)
+{
+	json_t *list = json_array();
+
+	for (struct dev *d = vm->bus.devices; d; d = d->next) {
+		json_t *o;
+
+		if (!d->ops->counters)
+			continue;
+		o = counters_json(d->ops->counters, d);
+		json_object_set_new(o, "type", json_string(d->ops->type.name));
+		if (d->id)
+			json_object_set_new(o, "id", json_string(d->id));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static uint64_t rss_kib(void)
+{
+	unsigned long long size, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (f) {
+		if (fscanf(f, "%llu %llu", &size, &resident) != 2)
+			resident = 0;
+		fclose(f);
+	}
+	return resident * (uint64_t)sysconf(_SC_PAGESIZE) / KIB;
+}
+
+static json_t *process_json(void)
+{
+	struct rusage u = {0};
+
+	getrusage(RUSAGE_SELF, &u);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "user_us",
+			 (json_int_t)u.ru_utime.tv_sec * 1000000 + u.ru_utime.tv_usec, "system_us",
+			 (json_int_t)u.ru_stime.tv_sec * 1000000 + u.ru_stime.tv_usec, "voluntary_switches",
+			 (json_int_t)u.ru_nvcsw, "involuntary_switches", (json_int_t)u.ru_nivcsw, "rss_kib",
+			 (json_int_t)rss_kib(), "max_rss_kib", (json_int_t)u.ru_maxrss);
+}
+
+static json_t *timeline_json(struct vm *vm)
+{
+	unsigned n = __atomic_load_n(&vm->nmarks, __ATOMIC_ACQUIRE);
+	json_t *o = json_array();
+
+	for (unsigned i = 0; i < n; i++)
+		json_array_append_new(o, json_pack("{s:s, s:I}", "what", vm->mark[i].what, "ns",
+						   (json_int_t)(vm->mark[i].at - vm->mark[0].at)));
+	return o;
+}
+
+int vm_write_stats(struct vm *vm, const char *path, struct err *err)
+{
+	json_t *root = json_object();
+	int rc = 0;
+	FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+
+	if (!f) {
+		json_decref(root);
+		return err_set_errno(err, -errno, "-stats '%s'", path);
+	}
+	json_object_set_new(root, "accel", json_string(vm->accel_ops->type.name));
+	json_object_set_new(root, "accel_reason", json_string(vm->accel_reason));
+	json_object_set_new(root, "state", json_string(vm_state_name(vm->state)));
+	json_object_set_new(root, "guest_ns", json_integer((json_int_t)vmclock_ns(&vm->clock)));
+	json_object_set_new(root, "timeline", timeline_json(vm));
+	json_object_set_new(root, "vcpus", vcpus_json(vm));
+	json_object_set_new(root, "engine", counters_json(vm->accel->ops->accel_counters, vm->accel));
+	json_object_set_new(root, "devices", devices_json(vm));
+	json_object_set_new(root, "process", process_json());
+	if (json_dumpf(root, f, JSON_INDENT(1)) < 0 || fputc('\n', f) == EOF || fflush(f) != 0)
+		rc = err_set_errno(err, errno ? -errno : -EIO, "-stats '%s'", path);
+	if (f != stdout)
+		fclose(f);
+	json_decref(root);
+	return rc;
+}
