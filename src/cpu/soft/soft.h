@@ -129,6 +129,11 @@ struct soft_cpu {
 	/* counters (one writer: this thread) */
 	uint64_t n_insns, n_blocks_decoded, n_block_hits, n_tlb_misses, n_page_walks, n_exceptions, n_interrupts,
 	    n_port_io, n_mmio, n_halts, n_tlb_flushes, n_code_invalidations, n_jit_blocks, n_jit_exits, n_first_insn_ns;
+	/* run.c, sys.c */
+	bool vendor_intel; /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
+	bool debug_active; /* DR7 enables something: run.c steps */
+	unsigned pauses;
+	_Atomic bool sleeping;
 };
 
 #define SOFT_KEY_LONG64	     1u
@@ -319,6 +324,17 @@ struct soft_accel {
 	struct jit *jit;
 	bool jit_on, lockstep, jit_always;
 	uint32_t jit_threshold; /* executions of a block before it is translated */
+	/* soft.c, kvmclock.c */
+	pthread_mutex_t lock;
+	bool clock_origin_set;
+	struct mem_listener listener;
+	int thread; /* property */
+	uint64_t clock_origin_tsc, clock_origin_ns;
 };
+
+static inline struct soft_accel *soft_accel_of(const struct soft_cpu *c)
+{
+	return (struct soft_accel *)(void *)c->v.accel;
+}
 
 #endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The entry points of run.c that soft.c puts into the engine's table. */
+#ifndef KELVIN_CPU_SOFT_RUN_H
+#define KELVIN_CPU_SOFT_RUN_H
+
+#include "cpu/soft/soft.h"
+
+int soft_vcpu_run(struct vcpu *v);
+void soft_vcpu_kick(struct vcpu *v); /* any thread */
+
+#endif

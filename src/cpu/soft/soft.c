@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The software engine as the board sees it: struct accel_ops "soft", its
+ * options, and the life of its vCPUs. Main thread with the vCPUs stopped, except
+ * the listener's TLB flush request.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "base/log.h"
+#include "cpu/soft/run.h"
+#include "cpu/soft/sys.h"
+#include "io/vmclock.h"
+
+static const struct prop soft_props[] = {
+    {.name = "jit",
+     .kind = PROP_BOOL,
+     .offset = offsetof(struct soft_accel, jit_on),
+     .def = "on",
+     .help = "translate hot code for the host CPU"},
+    {.name = "jit-threshold",
+     .kind = PROP_U32,
+     .offset = offsetof(struct soft_accel, jit_threshold),
+     .def = "16",
+     .help = "executions of a block before it is translated",
+     .min = 1,
+     .max = 1000000},
+    {.name = "jit-always",
+     .kind = PROP_BOOL,
+     .offset = offsetof(struct soft_accel, jit_always),
+     .def = "off",
+     .help = "translate everything at first sight (for tests)"},
+    {.name = "lockstep",
+     .kind = PROP_BOOL,
+     .offset = offsetof(struct soft_accel, lockstep),
+     .def = "off",
+     .help = "run interpreter and translator side by side and compare (for tests)"},
+    /* QEMU's spelling for its TCG; vCPUs are threads here whatever it says. */
+    {.name = "thread",
+     .kind = PROP_ENUM,
+     .offset = offsetof(struct soft_accel, thread),
+     .def = "multi",
+     .values = (const char *const[]){"multi", NULL},
+     .help = "vCPUs run in threads of their own"},
+    {0},
+};
+
+static int soft_probe(struct err *err)
+{
+	return 0;
+}
+
+static void soft_destroy(struct accel *a)
+{
+	struct soft_accel *s = (struct soft_accel *)(void *)a;
+
+	mem_remove_listener(a->cfg.mem, &s->listener);
+	if (s->jit_on)
+		jit_fini(a);
+	code_fini(a);
+	pthread_mutex_destroy(&s->lock);
+	free(a->vcpu);
+	free(s);
+}
+
+/* Devices are never in the TLB's first level, but the second remembers that a page is not RAM. */
+static void map_changed(void *opaque)
+{
+	struct soft_accel *s = opaque;
+
+	for (unsigned i = 0; i < s->a.cfg.ncpus; i++) {
+		struct vcpu *v = __atomic_load_n(&s->a.vcpu[i], __ATOMIC_ACQUIRE);
+
+		if (v)
+			vcpu_request(v, VCPU_REQ_TLB_FLUSH);
+	}
+}
+
+static struct accel *soft_create(const struct accel_config *cfg, struct opts *options, struct err *err)
+{
+	static const char *const except[] = {NULL};
+	struct soft_accel *s = calloc(1, sizeof(*s));
+
+	if (!s) {
+		err_set(err, -ENOMEM, "no memory for the software CPU");
+		return NULL;
+	}
+	s->a.ops = &soft_accel_ops;
+	s->a.cfg = *cfg;
+	s->a.vcpu = calloc(cfg->ncpus, sizeof(*s->a.vcpu));
+	pthread_mutex_init(&s->lock, NULL);
+	if (!s->a.vcpu) {
+		err_set(err, -ENOMEM, "no memory for the software CPU");
+		goto fail;
+	}
+	if (type_init(&soft_accel_ops.type, s, err) ||
+	    (options && type_set_opts(&soft_accel_ops.type, s, options, except, err)))
+		goto fail;
+	if (code_init(&s->a, err))
+		goto fail;
+	if (s->jit_on && jit_init(&s->a, options, err)) {
+		code_fini(&s->a);
+		goto fail;
+	}
+	s->listener.changed = map_changed;
+	s->listener.opaque = s;
+	mem_add_listener(cfg->mem, &s->listener);
+	return &s->a;
+fail:
+	pthread_mutex_destroy(&s->lock);
+	free(s->a.vcpu);
+	free(s);
+	return NULL;
+}
+
+static void vcpu_free(struct soft_cpu *c)
+{
+	interp_fini(c);
+	mmu_fini(c);
+	pthread_cond_destroy(&c->sleep_cond);
+	pthread_mutex_destroy(&c->sleep_lock);
+	free(c);
+}
+
+static struct vcpu *soft_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, struct err *err)
+{
+	struct soft_accel *s = (struct soft_accel *)(void *)a;
+	size_t size = ALIGN_UP(sizeof(struct soft_cpu), 64);
+	struct soft_cpu *c = aligned_alloc(64, size);
+
+	if (!c) {
+		err_set(err, -ENOMEM, "no memory for CPU %u", index);
+		return NULL;
+	}
+	memset(c, 0, size);
+	c->v.accel = a;
+	c->v.index = index;
+	c->v.apic_id = apic_id;
+	pthread_mutex_init(&c->sleep_lock, NULL);
+	pthread_cond_init(&c->sleep_cond, NULL);
+	cpu_state_reset(&c->s, index == 0);
+	c->vendor_intel = soft_vendor_intel(a->cfg.model);
+	soft_mode_changed(c);
+	if (mmu_init(c, err) || interp_init(c, err) || (s->jit_on && jit_cpu_init(c, err))) {
+		vcpu_free(c);
+		return NULL;
+	}
+	__atomic_store_n(&a->vcpu[index], &c->v, __ATOMIC_RELEASE);
+	return &c->v;
+}
+
+static void soft_vcpu_destroy(struct vcpu *v)
+{
+	struct soft_cpu *c = soft_cpu_of(v);
+	struct soft_accel *s = (struct soft_accel *)(void *)v->accel;
+
+	__atomic_store_n(&v->accel->vcpu[v->index], NULL, __ATOMIC_RELEASE);
+	if (s->jit_on)
+		jit_cpu_fini(c);
+	vcpu_free(c);
+}
+
+/* ---- state --------------------------------------------------------------------------- */
+
+#define XSTATE_BV 512
+
+static int soft_get_state(struct vcpu *v, struct cpu_state *s)
+{
+	struct soft_cpu *c = soft_cpu_of(v);
+
+	*s = c->s;
+	s->cr8 = sys_host(c)->tpr_get(sys_host(c)->opaque, v->index);
+	/* Every component's area is valid while the CPU runs; say so in the image. */
+	st64le(s->xsave + XSTATE_BV, s->xcr0);
+	return 0;
+}
+
+/* Areas of components the image says are in their initial state get their initial values. */
+static void resolve_xsave(struct cpu_state *s)
+{
+	uint64_t bv = ld64le(s->xsave + XSTATE_BV);
+
+	if (!(bv & 1)) {
+		memset(s->xsave, 0, 24);
+		st16le(s->xsave, 0x37f);
+		memset(s->xsave + 32, 0, 128);
+	}
+	if (!(bv & 2))
+		memset(s->xsave + 160, 0, 256);
+	if (!(bv & ~3ull))
+		memset(s->xsave + XSTATE_BV + 64, 0, sizeof(s->xsave) - XSTATE_BV - 64);
+	st64le(s->xsave + XSTATE_BV, 0);
+	st64le(s->xsave + XSTATE_BV + 8, 0);
+}
+
+static int soft_set_state(struct vcpu *v, const struct cpu_state *s)
+{
+	struct soft_cpu *c = soft_cpu_of(v);
+
+	c->s = *s;
+	resolve_xsave(&c->s);
+	sys_host(c)->tpr_set(sys_host(c)->opaque, v->index, s->cr8);
+	c->triple_faulted = c->exc_raised = c->intr_latched = false;
+	atomic_fetch_and(&v->requests, (uint32_t) ~(VCPU_REQ_INIT | VCPU_REQ_SIPI | VCPU_REQ_NMI));
+	/* What the controller has may be deliverable now: look once. */
+	atomic_fetch_or(&v->requests, VCPU_REQ_INTR);
+	atomic_store(&v->halted, s->mp_state == MP_HALTED);
+	mmu_switch_cr3(c, s->cr3, false);
+	mmu_flush_all(c);
+	soft_mode_changed(c);
+	soft_debug_changed(c);
+	return 0;
+}
+
+static void soft_clock_changed(struct accel *a, bool running)
+{
+	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
+		if (a->vcpu[i])
+			soft_cpu_of(a->vcpu[i])->tsc_offset =
+			    a->cfg.clock->tsc_offset + soft_cpu_of(a->vcpu[i])->s.tsc_adjust;
+	}
+}
+
+/* The bits are in the map already; write entries made before must find the cleared bits. */
+static int soft_sync_dirty(struct accel *a, struct err *err)
+{
+	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
+		if (a->vcpu[i])
+			vcpu_request(a->vcpu[i], VCPU_REQ_TLB_FLUSH);
+	}
+	return 0;
+}
+
+static unsigned supported_cpuid(struct cpuid_entry *out, unsigned max, struct err *err)
+{
+	return soft_supported_cpuid(out, max);
+}
+
+#define COUNTER(field, text)                                                                                           \
+	{                                                                                                              \
+#field, offsetof(struct soft_cpu, n_##field), text                                                     \
+	}
+static const struct counter soft_counters[] = {
+    COUNTER(insns, "guest instructions in the interpreter"),
+    COUNTER(blocks_decoded, "blocks decoded"),
+    COUNTER(block_hits, "blocks found decoded"),
+    COUNTER(tlb_misses, "lookups the first-level TLB missed"),
+    COUNTER(page_walks, "walks of the guest's page tables"),
+    COUNTER(tlb_flushes, "TLB flushes"),
+    COUNTER(exceptions, "exceptions delivered"),
+    COUNTER(interrupts, "interrupts delivered"),
+    COUNTER(port_io, "port accesses"),
+    COUNTER(mmio, "accesses to memory-mapped devices"),
+    COUNTER(halts, "HLT instructions"),
+    COUNTER(code_invalidations, "writes to decoded code"),
+    COUNTER(jit_blocks, "blocks translated"),
+    COUNTER(jit_exits, "returns from translated code"),
+    {0},
+};
+
+const struct accel_ops soft_accel_ops = {
+    .type = {.name = "soft",
+	     .about = "Kelvin's own CPU: no hardware support needed",
+	     .size = sizeof(struct soft_accel),
+	     .props = soft_props},
+    .probe = soft_probe,
+    .create = soft_create,
+    .destroy = soft_destroy,
+    .supported_cpuid = supported_cpuid,
+    .vcpu_create = soft_vcpu_create,
+    .vcpu_destroy = soft_vcpu_destroy,
+    .vcpu_run = soft_vcpu_run,
+    .vcpu_kick = soft_vcpu_kick,
+    .get_state = soft_get_state,
+    .set_state = soft_set_state,
+    .clock_changed = soft_clock_changed,
+    .sync_dirty = soft_sync_dirty,
+    .counters = soft_counters,
+};
