@@ -5,6 +5,7 @@
  */
 #include "bus/dev.h"
 #include "hw/pc/devices.h"
+#include "hw/virtio/devices.h"
 
 /* One line each. */
 /* clang-format off */
@@ -23,6 +24,12 @@ const struct dev_ops *const dev_table[] = {
     &debugcon_dev_ops,
     &debug_exit_dev_ops,
     &pvpanic_dev_ops,
+    /* virtio */
+    &virtio_pci_base_ops, /* abstract */
+    &virtio_blk_pci_ops,
+    &virtio_blk_pci_transitional_ops,
+    &virtio_blk_pci_non_transitional_ops,
+    &virtio_rng_pci_ops,
     NULL,
 };
 /* clang-format on */
