@@ -40,6 +40,12 @@ static const char *const never_flags[] = {
     "sgx", "sgxlc", "intel-pt", "mpx",	"arch-lbr", "amx-tile", "amx-bf16", "amx-int8",	      "amx-fp16",
     "xfd", "pks",   "ospke",	"pdcm", "ds",	    "dtes64",	"monitor",  "bus-lock-detect"};
 
+/* Every named model gets these where the engine has them; their absence is not worth a line. */
+static const char extras[] =
+    "hypervisor x2apic arat invtsc tsc-deadline tsc-adjust kvmclock kvm-nopiodelay kvm-asyncpf "
+    "kvm-steal-time kvm-pv-eoi kvm-pv-unhalt kvm-pv-tlb-flush kvm-pv-ipi kvm-poll-control "
+    "kvm-pv-sched-yield kvm-asyncpf-int kvmclock-stable-bit";
+
 struct model_build {
 	struct cpu_model *m;
 	const struct cpuid_entry *sup;
@@ -189,6 +195,13 @@ static int base_model(struct model_build *b, const char *name, struct err *err)
 	if (!n || n->name[0] == '.')
 		return unknown_model(name, err);
 	named_flags(b->want, n);
+	bits_change(b->want, extras, true);
+	for (size_t w = 0; w < WORDS; w++) {
+		uint32_t extra[WORDS] = {0};
+
+		bits_change(extra, extras, true);
+		b->want[w] &= ~(extra[w] & ~b->have[w]);
+	}
 	b->family = n->family;
 	b->model = n->model;
 	b->stepping = n->stepping;

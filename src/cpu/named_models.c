@@ -10,9 +10,7 @@
 
 #define BASE64                                                                                                         \
 	"fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2 "           \
-	"pni syscall nx lm hypervisor x2apic arat invtsc tsc-deadline tsc-adjust "                                     \
-	"kvmclock kvm-nopiodelay kvm-asyncpf kvm-steal-time kvm-pv-eoi kvm-pv-unhalt kvm-pv-tlb-flush kvm-pv-ipi "     \
-	"kvm-poll-control kvm-pv-sched-yield kvm-asyncpf-int kvmclock-stable-bit"
+	"pni syscall nx lm"
 
 const struct cpu_named_model cpu_named_model_table[] = {
     {".base", NULL, 15, 6, 1, "Kelvin base", BASE64, NULL},
