@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A machine without CPUs for device tests: ports, memory map, interrupt controllers,
- * and vCPUs that are only request bits. Time is the test's: rig.c replaces
- * io/vmclock.c by a clock that stands until rig_advance, which runs the timers that
- * become due, in order, in the calling thread.
+ * and vCPUs that are only request bits. With fake_clock.c time is the test's: it
+ * stands until rig_advance, which runs the timers that become due, in order, in the
+ * calling thread.
  */
 #ifndef KELVIN_TESTS_DEVICE_RIG_H
 #define KELVIN_TESTS_DEVICE_RIG_H
