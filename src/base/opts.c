@@ -45,6 +45,24 @@ int opts_add(struct opts *o, const char *key, const char *value)
 	return 0;
 }
 
+int opts_append(char **text, const char *key, const char *value)
+{
+	char *t = realloc(*text, strlen(*text) + strlen(key) + 2 * strlen(value) + 3);
+
+	if (!t)
+		return -ENOMEM;
+	*text = t;
+	t += strlen(t);
+	t += sprintf(t, ",%s=", key);
+	for (; *value; value++) {
+		*t++ = *value;
+		if (*value == ',')
+			*t++ = ',';
+	}
+	*t = 0;
+	return 0;
+}
+
 const char *opts_get(struct opts *o, const char *key)
 {
 	const char *value = NULL;

@@ -422,6 +422,29 @@ static int type_walk(const struct type *type, int depth,
 	return ret;
 }
 
+struct type_walk_at {
+	size_t i;
+	const struct prop *found;
+};
+
+static int prop_count_down(void *arg, const struct type *t, const struct prop *p)
+{
+	struct type_walk_at *w = arg;
+
+	if (w->i--)
+		return 0;
+	w->found = p;
+	return 1;
+}
+
+const struct prop *type_prop_at(const struct type *type, size_t i)
+{
+	struct type_walk_at w = {i, NULL};
+
+	type_walk(type, 0, prop_count_down, &w);
+	return w.found;
+}
+
 static int prop_set(const struct type *type, void *instance, const struct prop *p, const char *value, struct err *err)
 {
 	struct prop_parse x = {.p = p, .field = (char *)instance + p->offset, .value = value};

@@ -85,6 +85,8 @@ void opts_free(struct opts *o);
 const char *opts_get(struct opts *o, const char *key);
 /* Append (copies both strings). */
 int opts_add(struct opts *o, const char *key, const char *value);
+/* Append ",key=value" to *text (heap), commas in value doubled, as opts_parse reads them back. */
+int opts_append(char **text, const char *key, const char *value);
 /* An error naming the first option nobody used, with the nearest of type's names. */
 int opts_check_used(const struct opts *o, const struct type *type, struct err *err);
 
@@ -96,6 +98,8 @@ int type_set(const struct type *type, void *instance, const char *prop, const ch
 int type_set_opts(const struct type *type, void *instance, struct opts *o, const char *const *except, struct err *err);
 /* Text form of a property; heap, caller frees; NULL if there is no such property. */
 char *type_get(const struct type *type, const void *instance, const char *prop);
+/* Every property with the parents' first, aliases included: i from 0 until NULL. */
+const struct prop *type_prop_at(const struct type *type, size_t i);
 const struct prop *type_find_prop(const struct type *type, const char *prop);
 void type_props_free(const struct type *type, void *instance);
 /* "name=<kind>  help (default ...)" lines to stdout, for -device NAME,help. */

@@ -199,7 +199,9 @@ static int cmd_help(struct cmdline *c, const char *text, struct err *err)
 
 static int cmd_version(struct cmdline *c, const char *text, struct err *err)
 {
-	printf("kelvin " KELVIN_VERSION " (takes the options of QEMU 7.2)\n");
+	/* Tools that start QEMU parse its line. */
+	printf(c->as_qemu ? "QEMU emulator version 7.2.0 (kelvin " KELVIN_VERSION ")\n"
+			  : "kelvin " KELVIN_VERSION " (takes the options of QEMU 7.2)\n");
 	return 1;
 }
 
@@ -343,9 +345,17 @@ static int cmdline_parse_args(struct cmdline *c, int argc, char **argv, struct e
 	return 0;
 }
 
+bool cmdline_is_qemu_name(const char *argv0)
+{
+	const char *slash = strrchr(argv0, '/'), *name = slash ? slash + 1 : argv0;
+
+	return !strncmp(name, "qemu-system-", 12) || !strcmp(name, "qemu-kvm") || !strcmp(name, "kvm");
+}
+
 int cmdline_parse(struct cmdline *c, int argc, char **argv, struct err *err)
 {
 	memset(c, 0, sizeof(*c));
+	c->as_qemu = argc > 0 && cmdline_is_qemu_name(argv[0]);
 	int ret = cmdline_parse_args(c, argc, argv, err);
 	return ret ? ret : cmdline_finish(c, err);
 }

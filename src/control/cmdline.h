@@ -47,6 +47,8 @@ struct cmdline {
  * status 0; negative: err says what is wrong. Free with cmdline_free in each case.
  */
 int cmdline_parse(struct cmdline *c, int argc, char **argv, struct err *err);
+/* Is the program invoked under a name of QEMU's (a link)? */
+bool cmdline_is_qemu_name(const char *argv0);
 void cmdline_free(struct cmdline *c);
 /* All options with their help, to stdout. */
 void cmdline_print_help(void);

@@ -83,26 +83,6 @@ static int machine_print_list(void)
 	return 1;
 }
 
-/* Append ",key=value" with commas doubled, as opts_parse reads them back. */
-static int append_opt(char **text, const char *key, const char *value)
-{
-	size_t n = strlen(*text) + strlen(key) + 2 * strlen(value) + 3;
-	char *t = realloc(*text, n);
-
-	if (!t)
-		return -ENOMEM;
-	*text = t;
-	t += strlen(t);
-	t += sprintf(t, ",%s=", key);
-	for (; *value; value++) {
-		*t++ = *value;
-		if (*value == ',')
-			*t++ = ',';
-	}
-	*t = 0;
-	return 0;
-}
-
 /*
  * Keys of -M that are not the board's own properties: Kelvin acts on them, or
  * they are the only behaviour it has and are checked for asking just that.
@@ -169,7 +149,7 @@ int cmd_set_machine(struct cmdline *c, const char *text, struct err *err)
 		if (ret != -ENOENT)
 			continue;
 		/* The board's own: vm_create sets it; an unknown name is found here already. */
-		ret = type_find_prop(&board->type, key) ? append_opt(&c->vm.machine, key, value)
+		ret = type_find_prop(&board->type, key) ? opts_append(&c->vm.machine, key, value)
 							: opts_check_used(&o, &board->type, err);
 	}
 	opts_free(&o);

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Life of a run: chardevs, objects and drives are created in this order, then
+ * the machine, then its monitors; the main loop runs; all of it goes in reverse.
+ * Main thread.
+ */
+#include "control/start.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/object.h"
+#include "base/util.h"
+#include "block/block.h"
+#include "chr/chr.h"
+#include "control/monitor.h"
+#include "control/process.h"
+
+struct run {
+	struct cmdline *c;
+	struct loop *loop;
+	struct vm *vm;
+};
+
+static struct vm *quit_vm; /* for Ctrl-a x, which has no argument */
+
+/* ---- consoles ------------------------------------------------------------------ */
+
+static int run_add_serial(struct run *r, unsigned port, const char *text, struct err *err)
+{
+	char id[16];
+	struct chr *chr;
+
+	snprintf(id, sizeof(id), "serial%u", port);
+	int ret = chr_create_legacy(text, id, r->loop, &chr, err);
+	if (ret)
+		return err_prefix(err, "-serial %s", text);
+	if (!chr)
+		return 0;
+	r->c->vm.serial[port] = strdup(chr_id(chr));
+	return r->c->vm.serial[port] ? 0 : -ENOMEM;
+}
+
+/* Monitors as shorthands become chardevs here; -mon's must exist. */
+static int run_monitor_chardev(struct run *r, size_t i, struct err *err)
+{
+	struct cmd_monitor *m = &r->c->monitors[i];
+	char id[32];
+	struct chr *chr;
+
+	if (m->by_id)
+		return chr_find(m->text) ? 0 : err_set(err, -ENOENT, "-mon: there is no chardev '%s'", m->text);
+	snprintf(id, sizeof(id), "compat_monitor%zu", i);
+	int ret = chr_create_legacy(m->text, id, r->loop, &chr, err);
+	if (ret)
+		return err_prefix(err, "-%s %s", m->qmp ? "qmp" : "monitor", m->text);
+	if (!chr)
+		return 0;
+	char *copy = strdup(chr_id(chr));
+	if (!copy)
+		return err_set_errno(err, -ENOMEM, "monitor");
+	free(m->text);
+	m->text = copy;
+	m->by_id = true;
+	return 0;
+}
+
+static int run_add_monitor(struct run *r, const char *chardev)
+{
+	struct cmdline *c = r->c;
+	struct cmd_monitor *m = realloc(c->monitors, (c->nmonitors + 1) * sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	c->monitors = m;
+	m[c->nmonitors] = (struct cmd_monitor){.by_id = true, .text = strdup(chardev)};
+	return m[c->nmonitors].text ? (int)(c->nmonitors++, 0) : -ENOMEM;
+}
+
+static bool has_human_monitor(const struct cmdline *c)
+{
+	for (size_t i = 0; i < c->nmonitors; i++)
+		if (!c->monitors[i].qmp)
+			return true;
+	return c->no_monitor;
+}
+
+/*
+ * What was not asked for and not switched off with -nodefaults, as QEMU: with
+ * -nographic the first serial port and the monitor share the terminal; with
+ * -display none the port exists and leads nowhere. There is no graphical display
+ * yet, so a line without either behaves as -nographic.
+ */
+static int run_default_consoles(struct run *r, struct err *err)
+{
+	struct cmdline *c = r->c;
+	bool serial = !c->vm.no_defaults && !c->serials.n;
+	bool monitor = !c->vm.no_defaults && !has_human_monitor(c);
+	bool terminal = c->console != CONSOLE_NONE && !c->daemonize && !chr_uses_stdio();
+
+	if (c->console == CONSOLE_DEFAULT && terminal && serial)
+		log_info("there is no graphical display yet: serial console and monitor are on this terminal, as with "
+			 "-nographic (Ctrl-a h helps, Ctrl-a x leaves)");
+	int ret = 0;
+	if (serial)
+		ret = run_add_serial(r, 0, !terminal ? "null" : monitor ? "mon:stdio" : "stdio", err);
+	if (ret || !monitor || !terminal)
+		return ret;
+	if (serial)
+		return run_add_monitor(r, "serial0");
+	/* -nographic with the serial port elsewhere: the terminal is the monitor's. */
+	struct chr *chr;
+	ret = c->console == CONSOLE_NOGRAPHIC ? chr_create_legacy("stdio", "compat_monitor", r->loop, &chr, err) : 0;
+	if (!ret && c->console == CONSOLE_NOGRAPHIC)
+		ret = run_add_monitor(r, "compat_monitor");
+	return ret;
+}
+
+/* "mon:" puts a human monitor on the same chardev, whatever -monitor says. */
+static int run_mon_prefix(struct run *r)
+{
+	struct cmdline *c = r->c;
+	int ret = 0;
+
+	for (size_t i = 0; i < c->serials.n && i < ARRAY_SIZE(c->vm.serial) && !ret; i++)
+		if (!strncmp(c->serials.v[i], "mon:", 4) && c->vm.serial[i])
+			ret = run_add_monitor(r, c->vm.serial[i]);
+	return ret;
+}
+
+static int run_consoles(struct run *r, struct err *err)
+{
+	struct cmdline *c = r->c;
+	int ret = 0;
+
+	for (size_t i = 0; i < c->chardevs.n && !ret; i++)
+		if (!chr_create(c->chardevs.v[i], r->loop, err))
+			ret = err_prefix(err, "-chardev %s", c->chardevs.v[i]);
+	for (size_t i = 0; i < c->serials.n && !ret; i++)
+		ret = run_add_serial(r, (unsigned)i, c->serials.v[i], err);
+	for (size_t i = 0; i < c->nmonitors && !ret; i++)
+		ret = run_monitor_chardev(r, i, err);
+	if (!ret)
+		ret = run_mon_prefix(r);
+	if (!ret)
+		ret = run_default_consoles(r, err);
+	if (!ret && c->daemonize && chr_uses_stdio())
+		ret = err_set(err, -EINVAL, "a character device on stdio cannot be used with -daemonize");
+	return ret;
+}
+
+static int run_monitors(struct run *r, struct err *err)
+{
+	struct cmdline *c = r->c;
+	int ret = 0;
+
+	for (size_t i = 0; i < c->nmonitors && !ret; i++) {
+		struct chr *chr = c->monitors[i].by_id ? chr_find(c->monitors[i].text) : NULL;
+		if (!chr)
+			continue;
+		ret = c->monitors[i].qmp ? qmp_create(chr, r->vm, c->monitors[i].pretty, err)
+					 : hmp_create(chr, r->vm, c->as_qemu ? "(qemu) " : "(kelvin) ", err);
+	}
+	return ret;
+}
+
+/* ---- backends of devices ----------------------------------------------------------- */
+
+/* -drive if=virtio also asks for the device; it comes after every -device, as in QEMU. */
+static int run_drives(struct run *r, struct err *err)
+{
+	struct cmdline *c = r->c;
+
+	for (size_t i = 0; i < c->drives.n; i++) {
+		struct drive *d = drive_create(c->drives.v[i], r->loop, err);
+		if (!d)
+			return err && err->code ? err->code : -EINVAL;
+		if (strcmp(drive_if_names[d->bus_kind], "virtio"))
+			continue;
+		char *text = strdup("virtio-blk-pci");
+		int ret = text ? opts_append(&text, "drive", d->id) : -ENOMEM;
+		if (!ret)
+			ret = text_list_add(&c->devices, text);
+		free(text);
+		if (ret)
+			return err_set_errno(err, ret, "-drive");
+	}
+	c->vm.devices = c->devices.v;
+	c->vm.ndevices = (unsigned)c->devices.n;
+	return 0;
+}
+
+static int run_memory_backend(struct cmdline *c, struct err *err)
+{
+	if (!c->memory_backend)
+		return 0;
+	struct object *o = object_find(c->memory_backend);
+	if (!o || strncmp(o->type->name, "memory-backend-", 15))
+		return err_set(err, -ENOENT, "-machine memory-backend=%s: there is no such memory-backend object",
+			       c->memory_backend);
+	struct object_memory *m = (struct object_memory *)o;
+	if (m->size != c->vm.ram_size)
+		return err_set(err, -EINVAL, "-machine memory-backend=%s: its size (%llu bytes) is not -m's (%llu bytes)",
+			       o->id, (unsigned long long)m->size, (unsigned long long)c->vm.ram_size);
+	struct ram_config *ram = &c->vm.ram;
+	if (m->mem_path) {
+		free((char *)ram->path);
+		ram->path = strdup(m->mem_path);
+	}
+	ram->prealloc |= m->prealloc;
+	ram->share |= m->share;
+	ram->merge = m->merge;
+	ram->dump = m->dump;
+	return 0;
+}
+
+static int run_backends(struct run *r, struct err *err)
+{
+	struct cmdline *c = r->c;
+	int ret = 0;
+
+	for (size_t i = 0; i < c->objects.n && !ret; i++)
+		ret = object_create(c->objects.v[i], err);
+	if (!ret)
+		ret = run_memory_backend(c, err);
+	for (size_t i = 0; i < c->globals.n && !ret; i++)
+		ret = dev_add_global(c->globals.v[i], err);
+	return ret ? ret : run_drives(r, err);
+}
+
+/* ---- running -------------------------------------------------------------------------- */
+
+static void run_stats(void *arg)
+{
+	struct run *r = arg;
+	struct err e = {0};
+
+	if (r->c->stats && r->vm && vm_write_stats(r->vm, r->c->stats, &e))
+		log_warn("%s", e.msg);
+}
+
+static void run_quit_signal(void *arg, int sig)
+{
+	struct run *r = arg;
+
+	log_info("terminating on signal %d", sig);
+	vm_quit(r->vm, 0);
+}
+
+static void run_quit_key(void)
+{
+	if (quit_vm)
+		vm_quit(quit_vm, 0);
+}
+
+/* H3, H6: nobody should run minutes on the software CPU without having been told. */
+static void run_say_engine(const struct run *r)
+{
+	const char *asked = r->c->vm.accel;
+
+	if (!asked || strchr(asked, ':'))
+		log_info("CPU engine: %s", vm_accel_reason(r->vm));
+}
+
+static int run_prepare(struct run *r, struct err *err)
+{
+	struct cmdline *c = r->c;
+	int ret = process_signals_install(err);
+
+	if (!ret && c->pidfile)
+		ret = process_pidfile_create(c->pidfile, err);
+	if (!ret && !(r->loop = loop_create("main", err)))
+		ret = -ENOMEM;
+	if (!ret)
+		ret = run_consoles(r, err);
+	/* Threads start from here on: the handlers are the main thread's alone. */
+	process_signals_block();
+	if (!ret)
+		ret = run_backends(r, err);
+	if (!ret && !(r->vm = vm_create(&c->vm, r->loop, err)))
+		ret = err && err->code ? err->code : -EINVAL;
+	process_signals_unblock();
+	if (ret)
+		return ret;
+	dev_warn_unused_globals();
+	ret = run_monitors(r, err);
+	if (!ret)
+		ret = process_signals_watch(r->loop, run_quit_signal, run_stats, r);
+	return ret ? ret : process_daemonize_ready(err);
+}
+
+static void run_destroy(struct run *r)
+{
+	quit_vm = NULL;
+	monitor_destroy_all();
+	if (r->vm)
+		vm_destroy(r->vm);
+	drive_close_all();
+	object_destroy_all();
+	chr_destroy_all();
+	loop_destroy(r->loop);
+	process_pidfile_remove();
+}
+
+int start_run(struct cmdline *c)
+{
+	struct run r = {.c = c};
+	struct err err = {0};
+	int status = 1;
+	int ret = c->log_file ? log_set_file(c->log_file, &err) : 0;
+
+	if (!ret && c->daemonize)
+		ret = process_daemonize_begin(&err);
+	if (c->process_name)
+		prctl(PR_SET_NAME, c->process_name);
+	if (!ret)
+		ret = run_prepare(&r, &err);
+	if (!ret) {
+		quit_vm = r.vm;
+		chr_set_quit(run_quit_key);
+		run_say_engine(&r);
+		if (!c->vm.start_paused)
+			vm_start(r.vm);
+		status = vm_main(r.vm);
+		process_signals_unwatch(r.loop);
+		run_stats(&r);
+	}
+	run_destroy(&r);
+	/* After the terminal is back: the message must not be drawn over. */
+	if (ret)
+		log_error("%s", err.msg[0] ? err.msg : strerror(-ret));
+	return status;
+}
