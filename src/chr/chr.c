@@ -488,6 +488,16 @@ size_t chr_write(struct chr *c, const void *buf, size_t len)
 	return done;
 }
 
+bool chr_is_mux(const struct chr *c)
+{
+	return c->mux;
+}
+
+bool chr_attached(const struct chr *c)
+{
+	return c->nslots > 0;
+}
+
 bool chr_connected(const struct chr *c)
 {
 	struct chr *m = (struct chr *)c;

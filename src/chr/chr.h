@@ -54,6 +54,8 @@ void chr_fe_ready(struct chr *c, void *opaque); /* can_receive grew; any thread 
  * drops). Never blocks. Output with nobody connected is dropped as taken.
  */
 size_t chr_write(struct chr *c, const void *buf, size_t len);
+bool chr_is_mux(const struct chr *c);
+bool chr_attached(const struct chr *c); /* has a frontend */
 bool chr_connected(const struct chr *c);
 /* fn runs in the loop's thread each time a full backend takes output again; one per opaque, fn NULL removes it. */
 void chr_set_writable(struct chr *c, void (*fn)(void *opaque), void *opaque);

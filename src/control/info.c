@@ -96,7 +96,7 @@ static void print_registers(struct vcpu *v, void *arg)
 					  "R8 ", "R9 ", "R10", "R11", "R12", "R13", "R14", "R15"};
 	static const uint8_t order[] = {R_RAX, R_RBX, R_RCX, R_RDX, R_RSI, R_RDI, R_RBP, R_RSP,
 					R_R8,  R_R9,  R_R10, R_R11, R_R12, R_R13, R_R14, R_R15};
-	static const char *const seg[] = {[S_ES] = "ES", [S_CS] = "CS", [S_SS] = "SS",	 [S_DS] = "DS",
+	static const char *const seg[] = {[S_ES] = "ES", [S_CS] = "CS", [S_SS] = "SS",	  [S_DS] = "DS",
 					  [S_FS] = "FS", [S_GS] = "GS", [S_LDTR] = "LDT", [S_TR] = "TR"};
 	static const char *const mp[] = {"running", "halted", "waiting for INIT", "waiting for SIPI"};
 	struct registers_arg *r = arg;
@@ -118,7 +118,8 @@ static void print_registers(struct vcpu *v, void *arg)
 		print_segment(out, seg[i], &s->seg[i]);
 	textbuf_printf(out, "GDT= %016" PRIx64 " %08x\nIDT= %016" PRIx64 " %08x\n", s->gdtr.base, s->gdtr.limit,
 		       s->idtr.base, s->idtr.limit);
-	textbuf_printf(out, "CR0=%08" PRIx64 " CR2=%016" PRIx64 " CR3=%016" PRIx64 " CR4=%08" PRIx64 " CR8=%" PRIx64 "\n",
+	textbuf_printf(out,
+		       "CR0=%08" PRIx64 " CR2=%016" PRIx64 " CR3=%016" PRIx64 " CR4=%08" PRIx64 " CR8=%" PRIx64 "\n",
 		       s->cr0, s->cr2, s->cr3, s->cr4, s->cr8);
 	textbuf_printf(out, "EFER=%016" PRIx64 " XCR0=%016" PRIx64 "\n", s->efer, s->xcr0);
 	free(s);
@@ -153,10 +154,12 @@ static void print_range(void *arg, uint64_t addr, uint64_t size, const struct ra
 			const struct mem_region *region)
 {
 	textbuf_printf(arg, "  %016" PRIx64 "-%016" PRIx64 " %s %s\n", addr, addr + size - 1,
-		       !ram		 ? "i/o"
+		       !ram	       ? "i/o"
 		       : ram->readonly ? "rom"
 				       : "ram",
-		       ram ? ram->name : region && region->name ? region->name : "?");
+		       ram			? ram->name
+		       : region && region->name ? region->name
+						: "?");
 }
 
 static void print_ports(void *arg, uint16_t base, const struct mem_region *r)
@@ -191,7 +194,9 @@ static void info_qtree(struct vm *vm, const char *args, struct textbuf *out)
 
 static void print_pci(void *arg, struct pci_dev *d)
 {
-	static const char *const kinds[] = {[PCI_BAR_NONE] = "", [PCI_BAR_IO] = "I/O", [PCI_BAR_MEM32] = "32 bit memory",
+	static const char *const kinds[] = {[PCI_BAR_NONE] = "",
+					    [PCI_BAR_IO] = "I/O",
+					    [PCI_BAR_MEM32] = "32 bit memory",
 					    [PCI_BAR_MEM64] = "64 bit memory"};
 	struct textbuf *out = arg;
 
@@ -224,8 +229,8 @@ static void info_chardev(struct vm *vm, const char *args, struct textbuf *out)
 	struct chr *c;
 
 	for (size_t i = 0; (c = chr_at(i)); i++)
-		textbuf_printf(out, "%s: filename=%s%s\n", chr_id(c), chr_connected(c) ? "" : "disconnected:",
-			       chr_describe(c));
+		textbuf_printf(out, "%s: filename=%s%s\n", chr_id(c),
+			       chr_connected(c) ? "" : "disconnected:", chr_describe(c));
 }
 
 static void info_block(struct vm *vm, const char *args, struct textbuf *out)
@@ -236,9 +241,10 @@ static void info_block(struct vm *vm, const char *args, struct textbuf *out)
 		if (!d->node)
 			textbuf_printf(out, "%s: [not inserted]\n", d->id);
 		else
-			textbuf_printf(out, "%s: %s (%s%s)\n    %" PRIu64 " bytes, %s%s\n", d->id, block_filename(d->node),
-				       block_format(d->node), block_read_only(d->node) ? ", read-only" : "",
-				       block_size(d->node), block_aio_name(d->node), d->claimed ? "" : ", not used");
+			textbuf_printf(out, "%s: %s (%s%s)\n    %" PRIu64 " bytes, %s%s\n", d->id,
+				       block_filename(d->node), block_format(d->node),
+				       block_read_only(d->node) ? ", read-only" : "", block_size(d->node),
+				       block_aio_name(d->node), d->claimed ? "" : ", not used");
 	}
 }
 

@@ -173,8 +173,9 @@ static void on_request(int sig)
 			unlink(pidfile_path);
 		_exit(128 + sig);
 	}
-	if (write(signal_pipe[1], &byte, 1) < 0) /* a full pipe has requests enough */
-		;
+	/* A full pipe has requests enough. */
+	ssize_t n = write(signal_pipe[1], &byte, 1);
+	(void)n;
 	errno = saved;
 }
 
@@ -189,8 +190,8 @@ static void on_fatal(int sig)
 	static const char text[] = "kelvin: fatal signal, the terminal was restored\n";
 
 	chr_restore_terminals();
-	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
-		;
+	ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
+	(void)n;
 	raise(sig);
 }
 

@@ -20,6 +20,7 @@
 #include "control/qmp_impl.h"
 #include "control/textbuf.h"
 
+#define CHR_INPUT_STEP 4096
 #define QMP_MAX_INPUT  (1024 * 1024) /* one command */
 #define QMP_MAX_QUEUED (256 * 1024)  /* of output that waits: no more commands beyond */
 #define QMP_MAX_EVENTS (1024 * 1024) /* no more events beyond */
@@ -31,7 +32,6 @@ struct qmp {
 	struct json_cutter in;
 	struct textbuf out;
 	struct vm_event_sink sink;
-	bool dead; /* the sink stays in the vm's list; it does nothing any more */
 	struct qmp *next;
 };
 
@@ -83,7 +83,7 @@ static void qmp_event(void *opaque, const char *name, const char *data_json)
 	struct qmp *q = opaque;
 	struct timeval tv;
 
-	if (q->dead || !q->connected || !q->negotiated || q->out.len > QMP_MAX_EVENTS)
+	if (!q->connected || !q->negotiated || q->out.len > QMP_MAX_EVENTS)
 		return;
 	gettimeofday(&tv, NULL);
 	json_t *data = data_json ? json_loads(data_json, 0, NULL) : NULL;
@@ -203,8 +203,8 @@ static void qmp_execute(struct qmp *q, const char *name, json_t *args, json_t *i
 		return;
 	}
 	if (!strcmp(name, "qmp_capabilities")) {
-		qmp_reply_error(q, "CommandNotFound",
-				"Capabilities negotiation is already complete, command ignored", id);
+		qmp_reply_error(q, "CommandNotFound", "Capabilities negotiation is already complete, command ignored",
+				id);
 		return;
 	}
 	const struct qmp_command *c = qmp_find(name);
@@ -276,7 +276,7 @@ static size_t qmp_can_receive(void *opaque)
 {
 	struct qmp *q = opaque;
 
-	return q->out.len < QMP_MAX_QUEUED ? CHAR_MAX : 0;
+	return q->out.len < QMP_MAX_QUEUED ? CHR_INPUT_STEP : 0;
 }
 
 static void qmp_receive(void *opaque, const uint8_t *buf, size_t len)
@@ -288,8 +288,8 @@ static void qmp_receive(void *opaque, const uint8_t *buf, size_t len)
 		case JSON_CUT_MORE: break;
 		case JSON_CUT_VALUE: qmp_parse(q, q->in.buf, q->in.len); break;
 		case JSON_CUT_BAD:
-			qmp_reply_error(q, "GenericError", "JSON parse error, the input is no JSON object, or too large",
-					NULL);
+			qmp_reply_error(q, "GenericError",
+					"JSON parse error, the input is no JSON object, or too large", NULL);
 			break;
 		}
 	}

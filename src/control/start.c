@@ -48,7 +48,7 @@ static int run_add_serial(struct run *r, unsigned port, const char *text, struct
 static int run_monitor_chardev(struct run *r, size_t i, struct err *err)
 {
 	struct cmd_monitor *m = &r->c->monitors[i];
-	char id[32];
+	char id[48];
 	struct chr *chr;
 
 	if (m->by_id)
@@ -203,8 +203,9 @@ static int run_memory_backend(struct cmdline *c, struct err *err)
 			       c->memory_backend);
 	struct object_memory *m = (struct object_memory *)o;
 	if (m->size != c->vm.ram_size)
-		return err_set(err, -EINVAL, "-machine memory-backend=%s: its size (%llu bytes) is not -m's (%llu bytes)",
-			       o->id, (unsigned long long)m->size, (unsigned long long)c->vm.ram_size);
+		return err_set(err, -EINVAL,
+			       "-machine memory-backend=%s: its size (%llu bytes) is not -m's (%llu bytes)", o->id,
+			       (unsigned long long)m->size, (unsigned long long)c->vm.ram_size);
 	struct ram_config *ram = &c->vm.ram;
 	if (m->mem_path) {
 		free((char *)ram->path);

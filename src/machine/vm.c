@@ -61,6 +61,16 @@ void vm_add_event_sink(struct vm *vm, struct vm_event_sink *s)
 	vm->sinks = s;
 }
 
+void vm_remove_event_sink(struct vm *vm, struct vm_event_sink *s)
+{
+	struct vm_event_sink **p = &vm->sinks;
+
+	while (*p && *p != s)
+		p = &(*p)->next;
+	if (*p)
+		*p = s->next;
+}
+
 void vm_emit(struct vm *vm, const char *name, const char *data_json)
 {
 	for (struct vm_event_sink *s = vm->sinks; s; s = s->next)

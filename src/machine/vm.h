@@ -86,6 +86,7 @@ struct vm_event_sink {
 	struct vm_event_sink *next;
 };
 void vm_add_event_sink(struct vm *vm, struct vm_event_sink *s);
+void vm_remove_event_sink(struct vm *vm, struct vm_event_sink *s);
 void vm_emit(struct vm *vm, const char *name, const char *data_json);
 
 /*

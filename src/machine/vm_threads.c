@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/util.h"
@@ -39,6 +40,7 @@ static void *vcpu_thread(void *arg)
 	bool first = true;
 
 	current_thread = t;
+	atomic_store(&t->v->tid, gettid());
 	if (vm->vcpu_thread_start)
 		vm->vcpu_thread_start(vm, t->v->index);
 	pthread_mutex_lock(&vm->lock);
