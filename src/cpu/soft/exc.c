@@ -229,7 +229,7 @@ static int push_vm86_segments(struct soft_cpu *c, struct stack_ref *st, unsigned
 	static const uint8_t order[] = {S_GS, S_FS, S_DS, S_ES};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(order); i++) {
-		if (stack_push(c, st, size, c->s.seg[order[i]].sel))
+		if (stack_ref_push(c, st, size, c->s.seg[order[i]].sel))
 			return EXC_RAISED;
 	}
 	return 0;
@@ -260,11 +260,11 @@ static int deliver_legacy(struct soft_cpu *c, const struct event *e)
 		st.mmu_index = MMU_KERNEL;
 		if (vm86 && push_vm86_segments(c, &st, size))
 			return EXC_RAISED;
-		if (stack_push(c, &st, size, c->s.seg[S_SS].sel) || stack_push(c, &st, size, c->s.gpr[R_RSP]))
+		if (stack_ref_push(c, &st, size, c->s.seg[S_SS].sel) || stack_ref_push(c, &st, size, c->s.gpr[R_RSP]))
 			return EXC_RAISED;
 	}
-	if (stack_push(c, &st, size, e->rflags) || stack_push(c, &st, size, c->s.seg[S_CS].sel) ||
-	    stack_push(c, &st, size, e->rip) || (e->has_code && stack_push(c, &st, size, e->code)))
+	if (stack_ref_push(c, &st, size, e->rflags) || stack_ref_push(c, &st, size, c->s.seg[S_CS].sel) ||
+	    stack_ref_push(c, &st, size, e->rip) || (e->has_code && stack_ref_push(c, &st, size, e->code)))
 		return EXC_RAISED;
 	if (cpl < c->cpl) {
 		c->s.seg[S_SS] = ss.seg;
@@ -274,7 +274,7 @@ static int deliver_legacy(struct soft_cpu *c, const struct event *e)
 		}
 	}
 	enter_handler(c, &g, &code, cpl);
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	return 0;
 }
 
@@ -286,10 +286,10 @@ static int deliver_real(struct soft_cpu *c, const struct event *e)
 
 	if (off + 3 > c->s.idtr.limit)
 		return soft_raise_code(c, EXC_GP, e->vector * 8u + 2u);
-	if (mmu_read_buf(c, c->s.idtr.base + off, buf, 4, MMU_KERNEL) || stack_push(c, &st, 2, e->rflags) ||
-	    stack_push(c, &st, 2, c->s.seg[S_CS].sel) || stack_push(c, &st, 2, e->rip))
+	if (mmu_read_buf(c, c->s.idtr.base + off, buf, 4, MMU_KERNEL) || stack_ref_push(c, &st, 2, e->rflags) ||
+	    stack_ref_push(c, &st, 2, c->s.seg[S_CS].sel) || stack_ref_push(c, &st, 2, e->rip))
 		return EXC_RAISED;
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	seg_set_real(c, S_CS, ld16le(buf + 2));
 	c->s.rip = ld16le(buf);
 	c->s.rflags &= ~(FLAG_IF | FLAG_TF | FLAG_AC | FLAG_RF);
@@ -457,11 +457,12 @@ static int iret_real(struct soft_cpu *c, unsigned size)
 		return sys_gp0(c);
 	if (c->s.rflags & FLAG_VM)
 		mask = (mask | FLAG_IF) & ~FLAG_IOPL;
-	if (stack_pop(c, &st, size, &rip) || stack_pop(c, &st, size, &cs) || stack_pop(c, &st, size, &flags))
+	if (stack_ref_pop(c, &st, size, &rip) || stack_ref_pop(c, &st, size, &cs) ||
+	    stack_ref_pop(c, &st, size, &flags))
 		return EXC_RAISED;
 	if (rip > c->s.seg[S_CS].limit)
 		return sys_gp0(c);
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	seg_set_real(c, S_CS, (uint16_t)cs);
 	c->s.rip = rip;
 	set_iret_flags(c, flags, mask);
@@ -474,10 +475,10 @@ static int iret_to_vm86(struct soft_cpu *c, struct stack_ref *st, uint64_t rip, 
 	static const uint8_t order[] = {S_ES, S_DS, S_FS, S_GS};
 	uint64_t esp, ss, sel[4];
 
-	if (stack_pop(c, st, 4, &esp) || stack_pop(c, st, 4, &ss))
+	if (stack_ref_pop(c, st, 4, &esp) || stack_ref_pop(c, st, 4, &ss))
 		return EXC_RAISED;
 	for (unsigned i = 0; i < 4; i++) {
-		if (stack_pop(c, st, 4, &sel[i]))
+		if (stack_ref_pop(c, st, 4, &sel[i]))
 			return EXC_RAISED;
 	}
 	c->s.rflags = (flags & RFLAGS_ALL) | RFLAGS_FIXED;
@@ -541,7 +542,8 @@ static int iret_protected(struct soft_cpu *c, unsigned size)
 	unsigned old_cpl = c->cpl, rpl;
 	bool with_stack;
 
-	if (stack_pop(c, &st, size, &rip) || stack_pop(c, &st, size, &cs) || stack_pop(c, &st, size, &flags))
+	if (stack_ref_pop(c, &st, size, &rip) || stack_ref_pop(c, &st, size, &cs) ||
+	    stack_ref_pop(c, &st, size, &flags))
 		return EXC_RAISED;
 	if (!sys_long(c) && size == 4 && (flags & FLAG_VM) && c->cpl == 0)
 		return iret_to_vm86(c, &st, rip, cs, flags);
@@ -552,7 +554,7 @@ static int iret_protected(struct soft_cpu *c, unsigned size)
 	if (with_stack) {
 		bool to64 = sys_long(c) && code.seg.l;
 
-		if (stack_pop(c, &st, size, &sp) || stack_pop(c, &st, size, &ss) ||
+		if (stack_ref_pop(c, &st, size, &sp) || stack_ref_pop(c, &st, size, &ss) ||
 		    iret_check_ss(c, (uint16_t)ss, rpl, to64, &stack))
 			return EXC_RAISED;
 	}
@@ -575,7 +577,7 @@ static int iret_protected(struct soft_cpu *c, unsigned size)
 		else
 			c->s.gpr[R_RSP] = size == 4 ? (uint32_t)sp : sp;
 	} else {
-		stack_commit(c, &st);
+		stack_ref_commit(c, &st);
 	}
 	if (rpl > old_cpl)
 		seg_drop_inner(c, rpl);

@@ -25,11 +25,12 @@
 #include <stdlib.h>
 #include "base/log.h"
 
-#define TLB2_BITS 12
-#define TLB2_SIZE (1u << TLB2_BITS)
-#define N_ENTRIES (MMU_MODES * MMU_ACCESSES * TLB_SIZE)
-#define N_PCID	  4096
-#define NO_PAGE	  1ull /* no linear address of a page */
+#define TLB2_BITS   12
+#define TLB2_SIZE   (1u << TLB2_BITS)
+#define N_ENTRIES   (MMU_MODES * MMU_ACCESSES * TLB_SIZE)
+#define N_PCID	    4096
+#define PCID_SPREAD 1381
+#define NO_PAGE	    1ull /* no linear address of a page */
 /* Which 2 MiB regions (hashed) hold pieces of large pages: INVLPG of one must drop all its pieces. */
 #define LARGE_BITS  16
 #define LARGE_WORDS ((1u << LARGE_BITS) / 64)
@@ -202,20 +203,36 @@ static void l1_drop_page(struct soft_cpu *c, uint64_t page)
 	}
 }
 
-static struct tlb2 *l2_slot(struct mmu_private *m, uint64_t page)
+/* Processes use the same addresses: the PCID spreads them over the table. Global pages have no PCID. */
+static struct tlb2 *l2_slot(struct mmu_private *m, uint64_t page, bool global)
 {
 	uint64_t n = page >> PAGE_SHIFT;
 
-	return &m->l2[(n ^ (n >> TLB2_BITS)) & (TLB2_SIZE - 1)];
+	n ^= n >> TLB2_BITS;
+	return &m->l2[(global ? n : n + m->pcid * PCID_SPREAD) & (TLB2_SIZE - 1)];
+}
+
+static void l2_drop(struct tlb2 *e, uint64_t page)
+{
+	if (e->page == page)
+		e->page = NO_PAGE;
 }
 
 static void drop_page(struct soft_cpu *c, uint64_t page)
 {
-	struct tlb2 *e = l2_slot(c->mmu, page);
-
 	l1_drop_page(c, page);
-	if (e->page == page)
-		e->page = NO_PAGE;
+	l2_drop(l2_slot(c->mmu, page, false), page);
+	l2_drop(l2_slot(c->mmu, page, true), page);
+}
+
+static struct tlb2 *l2_lookup(struct mmu_private *m, uint64_t page)
+{
+	struct tlb2 *e = l2_slot(m, page, false);
+
+	if (e->page == page && e->gen == m->asid_gen)
+		return e;
+	e = l2_slot(m, page, true);
+	return e->page == page && e->gen == m->global_gen ? e : NULL;
 }
 
 void mmu_invlpg(struct soft_cpu *c, uint64_t lin)
@@ -486,11 +503,10 @@ static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 {
 	struct mmu_private *m = c->mmu;
 	uint64_t page = lin & PAGE_MASK;
-	struct tlb2 *e = l2_slot(m, page);
+	const struct tlb2 *e = l2_lookup(m, page);
 	const struct ram_block *b;
 
-	if (e->page == page && e->gen == (e->rights & PG_G ? m->global_gen : m->asid_gen) &&
-	    access_allowed(c, e->rights, a, idx) && (a != MMU_WRITE || e->rights & PG_D)) {
+	if (e && access_allowed(c, e->rights, a, idx) && (a != MMU_WRITE || e->rights & PG_D)) {
 		*out = *e;
 		return 0;
 	}
@@ -515,7 +531,7 @@ static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 		bitmap_set(m->huge, large_hash(page >> 30));
 		m->have_huge = true;
 	}
-	*e = *out;
+	*l2_slot(m, page, out->rights & PG_G) = *out;
 	return 0;
 }
 
@@ -778,9 +794,14 @@ int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a,
 /* Copy inside one page, between guest and buf. */
 static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n, enum mmu_access a, unsigned idx)
 {
+	uint8_t *p = mmu_hit(c, idx, a, lin, n);
 	struct tlb2 t;
 
-	if (translate(c, lin, a, idx, &t))
+	if (p) {
+		memcpy(a == MMU_READ ? buf : p, a == MMU_READ ? p : buf, n);
+		return 0;
+	}
+	if (translate_fill(c, lin, a, idx, &t))
 		return EXC_RAISED;
 	if (unlikely(c->mmu->nwatch))
 		watch_check(c, lin, n, a);
@@ -790,8 +811,6 @@ static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n
 			return 0;
 		}
 		memcpy(t.host + page_off(lin), buf, n);
-		if (mem_of(c)->dirty_logging)
-			__atomic_fetch_or(&mem_of(c)->page_bits[t.index], MEM_PAGE_DIRTY, __ATOMIC_RELAXED);
 		ram_written(c, t.index, page_off(lin), n);
 		return 0;
 	}
@@ -841,6 +860,9 @@ int mmu_fetch(struct soft_cpu *c, uint64_t lin, uint64_t *page_index, const uint
 		*page_index = c->mmu->exec_index[idx][e - c->tlb[idx][MMU_EXEC]];
 		return 0;
 	}
+	/* SYSRET on AMD and a branch over the edge may leave a non-canonical rip to the fetch. */
+	if (c->long64 && !canonical(lin))
+		return soft_raise_code(c, EXC_GP, 0);
 	if (translate_fill(c, lin, MMU_EXEC, idx, &t))
 		return EXC_RAISED;
 	*host = t.host;

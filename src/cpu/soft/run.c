@@ -134,7 +134,7 @@ static uint64_t exec_breakpoints(const struct soft_cpu *c)
 /* One instruction with everything around it that RFLAGS.TF and DR7 ask for. */
 static int run_debug_step(struct soft_cpu *c)
 {
-	bool step = c->s.rflags & FLAG_TF, shadow = c->s.int_shadow;
+	bool step = c->s.rflags & FLAG_TF;
 	uint64_t hit;
 	int r;
 
@@ -146,12 +146,13 @@ static int run_debug_step(struct soft_cpu *c)
 		}
 	}
 	c->s.rflags &= ~FLAG_RF;
-	r = interp_run(c, 1);
+	c->s.int_shadow = false;
+	r = interp_step(c);
 	hit = mmu_take_watch_hit(c);
 	if (r)
 		return r;
 	/* MOV SS and POP SS delay the trap by an instruction. */
-	if (c->s.int_shadow && !shadow)
+	if (c->s.int_shadow)
 		return 0;
 	if (hit || step) {
 		c->s.dr[6] = (c->s.dr[6] & ~0xfull) | hit | (step ? DR6_BS : 0);

@@ -269,7 +269,7 @@ static int stack_linear(struct soft_cpu *c, const struct stack_ref *s, uint64_t 
 	return 0;
 }
 
-int stack_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t val)
+int stack_ref_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t val)
 {
 	uint64_t sp = (s->sp - size) & s->mask, lin;
 
@@ -279,7 +279,7 @@ int stack_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t 
 	return 0;
 }
 
-int stack_pop(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t *val)
+int stack_ref_pop(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t *val)
 {
 	uint64_t sp = s->sp & s->mask, lin;
 
@@ -290,7 +290,7 @@ int stack_pop(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t *
 	return 0;
 }
 
-void stack_commit(struct soft_cpu *c, const struct stack_ref *s)
+void stack_ref_commit(struct soft_cpu *c, const struct stack_ref *s)
 {
 	uint64_t keep = s->mask == 0xffff ? ~0xffffull : 0;
 

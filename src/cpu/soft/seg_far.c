@@ -38,9 +38,9 @@ int sys_push_seg(struct soft_cpu *c, const struct insn *i)
 {
 	struct stack_ref s = stack_current(c);
 
-	if (stack_push(c, &s, i->opsize, c->s.seg[i->op[0].reg].sel))
+	if (stack_ref_push(c, &s, i->opsize, c->s.seg[i->op[0].reg].sel))
 		return EXC_RAISED;
-	stack_commit(c, &s);
+	stack_ref_commit(c, &s);
 	return INSN_NEXT;
 }
 
@@ -49,12 +49,12 @@ int sys_pop_seg(struct soft_cpu *c, const struct insn *i)
 	struct stack_ref s = stack_current(c);
 	uint64_t val;
 
-	if (stack_pop(c, &s, i->opsize, &val))
+	if (stack_ref_pop(c, &s, i->opsize, &val))
 		return EXC_RAISED;
 	/* The width of the stack is that before the load of SS. */
 	if (seg_load(c, i->op[0].reg, (uint16_t)val))
 		return EXC_RAISED;
-	stack_commit(c, &s);
+	stack_ref_commit(c, &s);
 	return after_sreg(c, i->op[0].reg);
 }
 
@@ -385,16 +385,16 @@ static int gate_call_inner(struct soft_cpu *c, const struct call_gate *g, const 
 		st.seg = &ss.seg;
 	}
 	for (unsigned n = 0; n < g->count; n++) {
-		if (stack_pop(c, &old, g->size, &param[n]))
+		if (stack_ref_pop(c, &old, g->size, &param[n]))
 			return EXC_RAISED;
 	}
-	if (stack_push(c, &st, g->size, c->s.seg[S_SS].sel) || stack_push(c, &st, g->size, c->s.gpr[R_RSP]))
+	if (stack_ref_push(c, &st, g->size, c->s.seg[S_SS].sel) || stack_ref_push(c, &st, g->size, c->s.gpr[R_RSP]))
 		return EXC_RAISED;
 	for (unsigned n = g->count; n-- > 0;) {
-		if (stack_push(c, &st, g->size, param[n]))
+		if (stack_ref_push(c, &st, g->size, param[n]))
 			return EXC_RAISED;
 	}
-	if (stack_push(c, &st, g->size, c->s.seg[S_CS].sel) || stack_push(c, &st, g->size, next_rip))
+	if (stack_ref_push(c, &st, g->size, c->s.seg[S_CS].sel) || stack_ref_push(c, &st, g->size, next_rip))
 		return EXC_RAISED;
 	if (sys_long(c)) {
 		seg_set_null(c, S_SS, (uint16_t)cpl);
@@ -403,7 +403,7 @@ static int gate_call_inner(struct soft_cpu *c, const struct call_gate *g, const 
 		c->s.seg[S_SS] = ss.seg;
 	}
 	enter_code(c, code, cpl, g->offset);
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	return INSN_JUMP;
 }
 
@@ -421,9 +421,9 @@ static int through_gate(struct soft_cpu *c, const struct insn *i, const struct d
 		return gate_call_inner(c, &g, &code, cpl, next);
 	if (call) {
 		st = stack_current(c);
-		if (stack_push(c, &st, g.size, c->s.seg[S_CS].sel) || stack_push(c, &st, g.size, next))
+		if (stack_ref_push(c, &st, g.size, c->s.seg[S_CS].sel) || stack_ref_push(c, &st, g.size, next))
 			return EXC_RAISED;
-		stack_commit(c, &st);
+		stack_ref_commit(c, &st);
 	}
 	enter_code(c, &code, cpl, g.offset);
 	return INSN_JUMP;
@@ -465,9 +465,9 @@ static int far_transfer(struct soft_cpu *c, const struct insn *i, bool call)
 			return EXC_RAISED;
 	}
 	if (call) {
-		if (stack_push(c, &st, i->opsize, c->s.seg[S_CS].sel) || stack_push(c, &st, i->opsize, next))
+		if (stack_ref_push(c, &st, i->opsize, c->s.seg[S_CS].sel) || stack_ref_push(c, &st, i->opsize, next))
 			return EXC_RAISED;
-		stack_commit(c, &st);
+		stack_ref_commit(c, &st);
 	}
 	if (sys_protected(c)) {
 		enter_code(c, &d, c->cpl, off);
@@ -494,7 +494,7 @@ static int far_ret_real(struct soft_cpu *c, const struct insn *i, struct stack_r
 	if (rip > c->s.seg[S_CS].limit)
 		return sys_gp0(c);
 	st->sp += i->imm & 0xffff;
-	stack_commit(c, st);
+	stack_ref_commit(c, st);
 	seg_set_real(c, S_CS, (uint16_t)cs);
 	c->s.rip = rip;
 	soft_mode_changed(c);
@@ -543,7 +543,7 @@ int sys_far_ret(struct soft_cpu *c, const struct insn *i)
 	unsigned rpl, release = i->nops && i->op[0].kind == OPD_IMM ? i->imm & 0xffff : 0;
 	struct descriptor d, ss;
 
-	if (stack_pop(c, &st, i->opsize, &rip) || stack_pop(c, &st, i->opsize, &cs))
+	if (stack_ref_pop(c, &st, i->opsize, &rip) || stack_ref_pop(c, &st, i->opsize, &cs))
 		return EXC_RAISED;
 	cs &= 0xffff;
 	if (!sys_protected(c))
@@ -553,11 +553,11 @@ int sys_far_ret(struct soft_cpu *c, const struct insn *i)
 	rpl = cs & SEL_RPL;
 	st.sp += release;
 	if (rpl == c->cpl) {
-		stack_commit(c, &st);
+		stack_ref_commit(c, &st);
 		enter_code(c, &d, rpl, rip);
 		return INSN_JUMP;
 	}
-	if (stack_pop(c, &st, i->opsize, &sp) || stack_pop(c, &st, i->opsize, &sel) ||
+	if (stack_ref_pop(c, &st, i->opsize, &sp) || stack_ref_pop(c, &st, i->opsize, &sel) ||
 	    far_ret_stack(c, (uint16_t)sel, rpl, sys_long(c) && d.seg.l, &ss))
 		return EXC_RAISED;
 	if (sel & 0xffff & ~SEL_RPL)
@@ -568,7 +568,7 @@ int sys_far_ret(struct soft_cpu *c, const struct insn *i)
 	enter_code(c, &d, rpl, rip);
 	st = stack_current(c);
 	st.sp = (i->opsize == 8 ? sp : i->opsize == 4 ? (uint32_t)sp : sp & 0xffff) + release;
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	seg_drop_inner(c, rpl);
 	return INSN_JUMP;
 }

@@ -369,9 +369,9 @@ static int sys_pushf(struct soft_cpu *c, const struct insn *i)
 
 	if ((c->s.rflags & FLAG_VM) && sys_iopl(c) < 3)
 		return sys_gp0(c);
-	if (stack_push(c, &st, i->opsize, (c->s.rflags & ~(FLAG_RF | FLAG_VM)) | RFLAGS_FIXED))
+	if (stack_ref_push(c, &st, i->opsize, (c->s.rflags & ~(FLAG_RF | FLAG_VM)) | RFLAGS_FIXED))
 		return EXC_RAISED;
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	return INSN_NEXT;
 }
 
@@ -392,9 +392,9 @@ static int sys_popf(struct soft_cpu *c, const struct insn *i)
 	}
 	if (i->opsize == 2)
 		mask &= 0xffff;
-	if (stack_pop(c, &st, i->opsize, &val))
+	if (stack_ref_pop(c, &st, i->opsize, &val))
 		return EXC_RAISED;
-	stack_commit(c, &st);
+	stack_ref_commit(c, &st);
 	c->s.rflags = (((old & ~mask) | (val & mask)) & ~FLAG_RF) | RFLAGS_FIXED;
 	if ((old ^ c->s.rflags) & (FLAG_TF | FLAG_AC))
 		soft_mode_changed(c);

@@ -103,10 +103,10 @@ struct stack_ref {
 	const struct cpu_segment *seg; /* limit checks outside 64-bit mode; NULL = none */
 };
 struct stack_ref stack_current(const struct soft_cpu *c);
-int stack_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t val);
-int stack_pop(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t *val);
+int stack_ref_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t val);
+int stack_ref_pop(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t *val);
 /* Write back the stack pointer with the width of the stack. */
-void stack_commit(struct soft_cpu *c, const struct stack_ref *s);
+void stack_ref_commit(struct soft_cpu *c, const struct stack_ref *s);
 
 /* ---- exc.c ---- */
 int exc_iret(struct soft_cpu *c, const struct insn *i);
