@@ -6,8 +6,6 @@
 
 #include "base/util.h"
 
-#pragma weak soft_accel_ops
-
 const struct accel_ops *const accel_table[] = {&kvm_accel_ops, &soft_accel_ops, NULL};
 
 const struct accel_ops *accel_find(const char *name)

@@ -142,6 +142,7 @@ static int run_debug_step(struct soft_cpu *c)
 		hit = exec_breakpoints(c);
 		if (hit) {
 			c->s.dr[6] = (c->s.dr[6] & ~0xfull) | hit;
+			c->s.rflags |= FLAG_RF; /* this #DB is a fault: its IRET must get past the breakpoint */
 			return soft_raise(c, EXC_DB);
 		}
 	}
