@@ -330,7 +330,7 @@ bool guest_wait(struct guest_queue *q, uint32_t *head, uint32_t *len)
 {
 	const uint8_t *used = guest_ptr(q->g->m, q->used);
 
-	for (int turn = 0; turn < 2000; turn++) {
+	for (int turn = 0; turn < 1000; turn++) {
 		if (ld16le(used + 2) != q->seen_used) {
 			const uint8_t *e = used + 4 + 8 * (q->seen_used % q->num);
 			if (head)

@@ -426,8 +426,15 @@ static void test_locks_of_qemu(void **state)
 		execlp("qemu-io", "qemu-io", "-f", "raw", "-c", "sleep 20000", path, NULL);
 		_exit(1);
 	}
-	for (int i = 0; i < 200 && open_elsewhere("format=raw") == 0; i++)
-		usleep(20000);
+	/* Look without taking a lock, which would get in qemu-io's way. */
+	int fd = open(path, O_RDONLY);
+	for (int i = 0; i < 500; i++) {
+		struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 201, .l_len = 1};
+		if (fcntl(fd, F_OFD_GETLK, &fl) == 0 && fl.l_type != F_UNLCK)
+			break;
+		usleep(10000);
+	}
+	close(fd);
 	expect_error("format=raw", want);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);

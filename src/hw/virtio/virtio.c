@@ -353,14 +353,16 @@ void virtio_set_legacy_features(struct virtio *v, uint32_t features)
 
 void virtio_machine_reset(struct virtio *v)
 {
+	virtio_lock(v);
+	v->generation++;
+	for (unsigned i = 0; i < v->nqueues; i++)
+		virtq_stop(&v->queue[i].vq);
+	virtio_unlock(v);
 	if (v->ops->drain)
 		v->ops->drain(v);
 	virtio_flush_done(v);
 	virtio_lock(v);
 	BUG_ON(v->inflight);
-	v->generation++;
-	for (unsigned i = 0; i < v->nqueues; i++)
-		virtq_stop(&v->queue[i].vq);
 	reset_finish(v);
 	virtio_unlock(v);
 }
