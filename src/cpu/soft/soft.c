@@ -67,7 +67,15 @@ static void soft_destroy(struct accel *a)
 static void map_changed(void *opaque)
 {
 	struct soft_accel *s = opaque;
+	struct err err = {0};
 
+	/* RAM came after the engine, before a vCPU ran: the code map must cover it. */
+	if (s->a.cfg.mem->pages != s->code_pages) {
+		code_fini(&s->a);
+		if (code_init(&s->a, &err))
+			BUG("%s", err.msg);
+		s->code_pages = s->a.cfg.mem->pages;
+	}
 	for (unsigned i = 0; i < s->a.cfg.ncpus; i++) {
 		struct vcpu *v = __atomic_load_n(&s->a.vcpu[i], __ATOMIC_ACQUIRE);
 
@@ -96,6 +104,7 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 	if (type_init(&soft_accel_ops.type, s, err) ||
 	    (options && type_set_opts(&soft_accel_ops.type, s, options, except, err)))
 		goto fail;
+	s->code_pages = cfg->mem->pages;
 	if (code_init(&s->a, err))
 		goto fail;
 	if (s->jit_on && jit_init(&s->a, options, err)) {

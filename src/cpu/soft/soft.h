@@ -328,6 +328,7 @@ struct soft_accel {
 	pthread_mutex_t lock;
 	bool clock_origin_set;
 	struct mem_listener listener;
+	uint64_t code_pages; /* what the code map covers */
 	int thread; /* property */
 	uint64_t clock_origin_tsc, clock_origin_ns;
 };
