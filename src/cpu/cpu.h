@@ -75,7 +75,8 @@ struct accel_irqchip {
 
 struct accel_ops {
 	struct type type; /* name "kvm", "soft"; properties of -accel */
-	/* 0 when usable here; else -errno with the reason and remedy. */
+	/* 0 when usable here; -errno with the reason and remedy; 1 when usable, but for the reason in
+	 * err only worth it when asked for by name. */
 	int (*probe)(struct err *err);
 	struct accel *(*create)(const struct accel_config *cfg, struct opts *options, struct err *err);
 	void (*destroy)(struct accel *a);

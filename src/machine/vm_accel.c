@@ -119,15 +119,18 @@ static int create_with(struct vm *vm, const struct accel_ops *ops, struct opts *
 	return 0;
 }
 
-/* One element of the list: "kvm" or "soft,property=value". -errno of probe: try the next one. */
-static int try_one(struct vm *vm, const char *text, bool *probed, struct err *err)
+/*
+ * One element of the list: "kvm" or "soft,property=value". `only`: there is no
+ * other choice. *fatal: the user's mistake, which no other engine makes good.
+ */
+static int try_one(struct vm *vm, const char *text, bool only, bool *fatal, struct err *err)
 {
 	const struct accel_ops *ops;
 	struct opts o;
 	const char *name;
 	int rc;
 
-	*probed = false;
+	*fatal = true;
 	rc = opts_parse(text, "accel", &o, err);
 	if (rc < 0)
 		return rc;
@@ -138,10 +141,17 @@ static int try_one(struct vm *vm, const char *text, bool *probed, struct err *er
 		goto out;
 	}
 	rc = ops->probe ? ops->probe(err) : 0;
-	if (rc < 0)
+	if (rc < 0 || (rc > 0 && !only)) {
+		*fatal = false;
+		rc = rc < 0 ? rc : -EOPNOTSUPP;
 		goto out;
-	*probed = true;
+	}
+	if (rc > 0 && err) {
+		log_warn("-accel %s: %s", text, err->msg);
+		*err = (struct err){0};
+	}
 	rc = create_with(vm, ops, &o, err);
+	*fatal = rc == -EINVAL;
 	if (rc == 0)
 		rc = opts_check_used(&o, &ops->type, err);
 out:
@@ -149,9 +159,25 @@ out:
 	return rc;
 }
 
+/* `why`: what was wrong with the engine that comes first in the list, or NULL. */
+static void say_choice(struct vm *vm, bool choice, const char *why)
+{
+	const char *name = vm->accel_ops->type.name;
+	const char *reason = why		      ? why
+			     : !choice		      ? "asked for"
+			     : vm->accel_ops->irqchip ? "/dev/kvm is usable"
+						      : "first choice";
+
+	snprintf(vm->accel_reason, sizeof(vm->accel_reason), "%s (%s)", name, reason);
+	/* Who named one engine knows; everybody else is told, most of all when it is the slow one. */
+	if (choice)
+		log_info("CPU engine: %s (%s)", vm->accel_ops->irqchip ? "KVM" : "the software CPU", reason);
+}
+
 static int choose(struct vm *vm, struct err *err)
 {
 	const char *list = vm->cfg->accel ? vm->cfg->accel : DEFAULT_ACCELS;
+	bool choice = strchr(list, ':') != NULL, fatal = false;
 	char *copy = strdup(list), *save = NULL, *why = NULL;
 	int rc = -ENOENT;
 
@@ -159,38 +185,21 @@ static int choose(struct vm *vm, struct err *err)
 		return err_set(err, -ENOMEM, "out of memory");
 	for (char *tok = strtok_r(copy, ":", &save); tok; tok = strtok_r(NULL, ":", &save)) {
 		struct err e = {0};
-		bool probed;
 
-		rc = try_one(vm, tok, &probed, &e);
+		rc = try_one(vm, tok, !choice, &fatal, &e);
 		if (rc == 0)
 			break;
-		if (probed || !strchr(list, ':')) { /* usable but misconfigured, or the only choice */
-			if (!probed)
-				err_prefix(&e, "-accel '%s'", tok);
-			rc = err_set(err, rc, "%s", e.msg);
+		if (fatal) {
+			err_set(err, rc, "%s", e.msg);
 			break;
 		}
 		if (!why)
 			why = strdup(e.msg);
-		err_set(err, 0, "%s", "");
 	}
-	if (rc < 0 && (!err || !err->code))
-		rc = err_set(err, rc, "-accel '%s': none is usable here: %s", list, why ? why : "the list is empty");
-	if (rc == 0) {
-		const char *label = vm->accel_ops->irqchip ? "KVM" : "the software CPU";
-
-		if (why)
-			snprintf(vm->accel_reason, sizeof(vm->accel_reason), "%s (%s)", vm->accel_ops->type.name, why);
-		else if (vm->accel_ops->irqchip)
-			snprintf(vm->accel_reason, sizeof(vm->accel_reason), "kvm (/dev/kvm is usable)");
-		else
-			snprintf(vm->accel_reason, sizeof(vm->accel_reason), "%s (asked for)",
-				 vm->accel_ops->type.name);
-		/* Who named one engine knows; everybody else is told, most of all when it is the slow one. */
-		if (strchr(list, ':'))
-			log_info("CPU engine: %s%s%s", label,
-				 why ? ", because there is no KVM: " : " (/dev/kvm is usable)", why ? why : "");
-	}
+	if (rc == 0)
+		say_choice(vm, choice, why);
+	else if (!fatal)
+		err_set(err, rc, "-accel '%s' is not usable: %s", list, why ? why : "the list is empty");
 	free(why);
 	free(copy);
 	return rc;

@@ -343,6 +343,7 @@ int main(int argc, char **argv)
 	int bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
 	CHECK(ops);
+	/* 1 is good enough here: slow but usable */
 	if (ops->probe && ops->probe(&err) < 0) {
 		printf("skipped: %s\n", err.msg);
 		return 77;

@@ -8,6 +8,7 @@
  */
 #include "cpu/kvm/kvm_int.h"
 
+#include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -98,6 +99,24 @@ static const struct {
     {KVM_CAP_READONLY_MEM, "read-only memory"},
 };
 
+/*
+ * KVM without SVM or VMX in the processor is one that emulates: kvm-pvm runs a
+ * guest that was not made for it one kernel instruction after the other.
+ */
+static bool hardware_support(void)
+{
+	uint32_t a, b, c, d;
+
+	__cpuid(1, a, b, c, d);
+	if (c & BIT(5))
+		return true;
+	__cpuid(0x80000000, a, b, c, d);
+	if (a < 0x80000001)
+		return false;
+	__cpuid(0x80000001, a, b, c, d);
+	return c & BIT(2);
+}
+
 static int kvm_probe(struct err *err)
 {
 	struct kvm_accel k = {.vm_fd = -1};
@@ -109,17 +128,13 @@ static int kvm_probe(struct err *err)
 	for (size_t i = 0; i < ARRAY_SIZE(required_caps) && rc == 0; i++)
 		if (!kvm_cap(&k, required_caps[i].cap))
 			rc = err_set(err, -ENOTSUP, "/dev/kvm lacks %s; use a newer kernel", required_caps[i].name);
-	/* The module may be there while the CPU refuses (in use by another hypervisor, disabled at run time). */
-	if (rc == 0) {
-		k.vm_fd = kvm_ioctl_value(k.fd, KVM_CREATE_VM, 0);
-		if (k.vm_fd < 0)
-			rc = err_set_errno(err, k.vm_fd,
-					   "/dev/kvm cannot create a virtual machine (is another "
-					   "hypervisor using the CPU?)");
-		else
-			close(k.vm_fd);
-	}
 	close(k.fd);
+	if (rc == 0 && !hardware_support()) {
+		err_set(err, -EOPNOTSUPP,
+			"/dev/kvm works without hardware support here and would run a guest's kernel "
+			"much slower than the software CPU");
+		return 1;
+	}
 	return rc;
 }
 
@@ -249,7 +264,8 @@ static struct accel *kvm_create(const struct accel_config *cfg, struct opts *opt
 		goto fail;
 	k->vm_fd = kvm_ioctl_value(k->fd, KVM_CREATE_VM, 0);
 	if (k->vm_fd < 0) {
-		err_set_errno(err, k->vm_fd, "kvm: cannot create a virtual machine");
+		err_set_errno(err, k->vm_fd,
+			      "/dev/kvm cannot create a virtual machine (is another hypervisor using the CPU?)");
 		goto fail;
 	}
 	max = kvm_cap(k, KVM_CAP_MAX_VCPUS);
