@@ -271,7 +271,7 @@ static int run_code(struct soft_cpu *c)
 		switch (jit_run(c)) {
 		case JIT_EXC: return EXC_RAISED;
 		case JIT_ATTENTION: return 0;
-		default: break;
+		default: return interp_run(c, 1); /* one block */
 		}
 	}
 	return interp_run(c, INTERP_BUDGET);

@@ -92,6 +92,24 @@ struct insn;
 struct block_cache;
 struct jit_cpu;
 
+/* Translated code by linear address; jit.h. */
+#define JIT_JUMP_BITS 10
+#define JIT_JUMP_SHIFT 8 /* index = (va ^ va >> 8) of these bits */
+struct jit_jump {
+	uint64_t va;
+	const uint8_t *code;
+};
+/* What translated code and its caller exchange. */
+struct jit_exchange {
+	struct soft_cpu *self;
+	uint64_t flags; /* bits 15:8 as LAHF, bit 0 OF */
+	uint64_t page;	/* linear address of the page being executed */
+	uint64_t arg;
+	uint32_t reason;
+	bool vec_live;	 /* the guest's vector and x87 state is in the host's registers */
+	bool vec_blocked; /* it must not be: unmasked exceptions */
+};
+
 struct soft_cpu {
 	struct vcpu v;	    /* first: struct vcpu * and struct soft_cpu * are the same pointer */
 	struct cpu_state s; /* architectural state; while translated code runs, GPRs, flags and vector
@@ -118,6 +136,8 @@ struct soft_cpu {
 	bool code_changed; /* a store of this instruction hit code: leave the block after it */
 	bool triple_faulted;
 	uint64_t tsc_offset; /* guest TSC = rdtsc + tsc_offset (vmclock's + IA32_TSC_ADJUST) */
+	struct jit_exchange jx;
+	struct jit_jump jit_jump[MMU_MODES][1u << JIT_JUMP_BITS];
 	struct tlb_entry tlb[MMU_MODES][MMU_ACCESSES][TLB_SIZE];
 	/* owned by their files */
 	struct mmu_private *mmu; /* fill log, second level, paging-structure caches */

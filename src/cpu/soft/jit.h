@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The translator's inside, private to jit*.c. x86-64 guest code becomes x86-64
+ * host code; the design and the reasons:
+ *
+ * Registers. 13 guest registers have a fixed host register in all translated
+ * code, so chained blocks need no glue:
+ *
+ *   guest  rax rcx rsp  rdx rbx rbp rsi rdi r8 r9 r10 r12 r13   r11 r14 r15
+ *   host   r11 r14 r15  the same                                frame slots
+ *
+ * Host rsp stays the host's stack; host rax and rcx are scratch. rax because
+ * lahf/seto/sahf need it and rcx for shift counts. The three without a home
+ * live in the frame at [rsp + 8*n], which this kind of CPU renames: measured,
+ * a dependent add to such a slot costs one cycle, to a GS slot seven.
+ *
+ * Flags. Guest arithmetic flags are the host's. A TLB lookup destroys them;
+ * when they are needed later they are made again by repeating the compare (a
+ * "recipe") or, where operands are gone, kept as lahf/seto in a frame slot.
+ * Flags that are provably dead are not kept; a fault in that window shows
+ * arithmetic flags that no instruction can read (jit.exact_flags keeps all).
+ *
+ * Position. A block is keyed by physical page, offset and mode. The linear
+ * address of the page it runs at is in the frame (SLOT_PAGE), so code shared
+ * between address spaces at different addresses is translated once.
+ *
+ * Blocks chain directly inside a page. Between pages, and for indirect
+ * branches, they go through a table by linear address (struct jit_jump) that
+ * is valid for one mmu_generation and mode key.
+ *
+ * Two entries: `entry_b` expects the guest's flags in SLOT_FLAGS (indirect
+ * arrivals), `entry_a` in the host's flags (chained).
+ *
+ * Threads. One lock for translation, links and invalidation; lookups are lock
+ * free. A vCPU that may hold pointers into the cache has jit_cpu.inside set;
+ * emptying the full cache waits until no vCPU has.
+ */
+#ifndef KELVIN_CPU_SOFT_JIT_H
+#define KELVIN_CPU_SOFT_JIT_H
+
+#include <Zydis/Zydis.h>
+#include "cpu/soft/soft.h"
+
+#define JIT_MAX_INSNS  64
+#define JIT_BLOCK_HASH (1u << 15)
+#define JIT_PAGE_HASH  (1u << 13)
+#define JIT_HEAT_SIZE  (1u << 14)
+#define JIT_ROOM       (96 * 1024) /* code room a single block may need, hot and cold each */
+/* jit_jump.va of an empty entry: an address that belongs to another entry. */
+#define JIT_NO_VA(index) ((uint64_t)((index) == 0))
+#define JIT_NO_KEY	 UINT32_MAX
+
+/* Host registers by number. */
+enum host_reg {
+	H_RAX,
+	H_RCX,
+	H_RDX,
+	H_RBX,
+	H_RSP,
+	H_RBP,
+	H_RSI,
+	H_RDI,
+	H_R8,
+	H_R9,
+	H_R10,
+	H_R11,
+	H_R12,
+	H_R13,
+	H_R14,
+	H_R15,
+	H_NONE = -1
+};
+
+/* The frame translated code runs on; offsets from host rsp. */
+enum jit_slot {
+	SLOT_R11 = 0,
+	SLOT_R14 = 8,
+	SLOT_R15 = 16,
+	SLOT_FLAGS = 24, /* bits 15:8 as lahf, bit 0 OF */
+	SLOT_PAGE = 32,	 /* linear address of the page being executed */
+	SLOT_LIN = 40,	 /* temporaries of one instruction */
+	SLOT_TMP = 48,
+	SLOT_TMP2 = 56,
+	SLOT_SAVE = 64,		  /* registers C may clobber: seven */
+	SLOT_BOUNCE = 128,	  /* a load that crosses pages reads from here, 64 bytes */
+	FRAME_SIZE = 128 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
+};
+
+/* Why translated code was left; jit_cpu.exit_reason. */
+enum jit_reason {
+	REASON_LOOKUP, /* indirect branch whose target is not in the table */
+	REASON_LINK,   /* direct exit not linked yet: exit_link */
+	REASON_INTERP, /* the instruction at rip needs the interpreter */
+	REASON_POLL,   /* requests pending */
+	REASON_FAULT,  /* an exception is recorded */
+	REASON_MODE,   /* the mode changed: look up with the new key */
+	REASON_COUNT
+};
+
+struct jit_block;
+
+/* A direct exit to an offset in the same page. */
+struct jit_link {
+	struct jit_link *next; /* other links to the same target */
+	uint8_t *patch;	       /* writable address of the jump's rel32 */
+	const uint8_t *stub;   /* where it goes while unlinked */
+	const struct jit_block *from;
+	uint16_t off;
+	bool linked;
+};
+
+struct jit_block {
+	struct jit_block *hash_next, *page_next;
+	uint64_t page;
+	uint64_t va; /* linear page address for blocks that depend on it, else 0 */
+	uint32_t key, gen;
+	uint16_t off, len;
+	bool dead;
+	const uint8_t *entry_a, *entry_b;
+	struct jit_link *incoming;
+};
+
+struct jit {
+	struct accel *accel;
+	pthread_mutex_t lock;
+	uint8_t *rw, *rx; /* two views of the code cache */
+	int64_t rx_delta; /* rx - rw */
+	size_t size;
+	uint8_t *hot, *cold; /* next free byte of each half, writable view */
+	uint8_t *stubs_end;
+	uint8_t *arena; /* blocks and links */
+	size_t arena_used, arena_size;
+	struct jit_block *hash[JIT_BLOCK_HASH];
+	struct jit_block *page_hash[JIT_PAGE_HASH];
+	_Atomic uint64_t inval_seq; /* bumped by each invalidation */
+	_Atomic bool flushing;
+	uint64_t flushes;
+	bool exact_flags, always;
+	uint32_t threshold;
+	/* stubs, executable addresses */
+	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *slow_read, *slow_write;
+	uint64_t n_blocks, n_bytes, n_insns, n_invalidations;
+};
+
+struct jit_heat {
+	uint32_t tag;
+	uint32_t count;
+};
+
+struct jit_cpu {
+	_Atomic bool inside;
+	uint64_t inval_seq, generation;
+	uint32_t jump_key[MMU_MODES];
+	uint64_t n_reason[REASON_COUNT], n_translated, n_interp_blocks, n_lookups;
+	ZydisDecoder decoder;
+	struct jit_heat heat[JIT_HEAT_SIZE];
+};
+
+static inline struct jit *jit_of(const struct soft_cpu *c)
+{
+	return ((struct soft_accel *)(void *)c->v.accel)->jit;
+}
+
+unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key);
+/* The block at this place for this mode, or NULL. Lock free. */
+struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key);
+
+/* jit_xlat.c: translate the block at c->s.rip. Lock held. NULL: cannot. */
+struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, unsigned off);
+
+/* jit_stub.c */
+void jit_make_stubs(struct jit *j);
+/* C helpers that translated code calls (general registers only). */
+struct jit_slow {
+	uint64_t addend; /* host address - lin */
+	uint64_t ok;	 /* 0: leave translated code; jx.reason says why */
+};
+struct jit_slow jit_slow_read(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
+struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Guest memory operands in translated code: the inline lookup in the software
+ * TLB (soft.h, struct tlb_entry) and the slow path behind it.
+ *
+ *	lea  rcx, [guest address]
+ *	rorx eax, ecx, 8
+ *	and  eax, 0x3ff0
+ *	xor  rcx, gs:[rax + tag]
+ *	cmp  rcx, 4096 - size
+ *	ja   cold
+ *	mov  rax, gs:[rax + addend]
+ *   resume:
+ *	op   [rax + guest base + disp]
+ *
+ * The address is not taken from rcx again, so the loads of tag and addend are
+ * off the critical path. Cold code computes the address again, calls the slow
+ * stub, and resumes with its addend; when the access cannot be done here it
+ * leaves with the state of the instruction's start, and the interpreter does it.
+ */
+#include "cpu/soft/jit_xlat.h"
+
+#define TLB_INDEX_MASK ((TLB_SIZE - 1) << 4)
+
+static bool is_rip(const ZydisDecodedOperandMem *m)
+{
+	return m->base == ZYDIS_REGISTER_RIP || m->base == ZYDIS_REGISTER_EIP;
+}
+
+static int guest_of(ZydisRegister r)
+{
+	unsigned size;
+	bool high;
+
+	return r == ZYDIS_REGISTER_NONE ? -1 : x_gpr(r, &size, &high);
+}
+
+static unsigned scale_shift(unsigned scale)
+{
+	return scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
+}
+
+void x_address(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, int dst)
+{
+	struct emit *e = &x->e;
+	int gb = guest_of(m->base), gi = guest_of(m->index);
+	struct hmem a = {.base = H_NONE, .index = H_NONE, .disp = (int32_t)m->disp.value};
+
+	if (is_rip(m)) {
+		e_load(e, H_RAX, h_slot(SLOT_PAGE));
+		a.base = H_RAX;
+		a.disp += in->next;
+	} else {
+		if (gb >= 0) {
+			a.base = (int8_t)home_of((unsigned)gb);
+			if (a.base == H_NONE) {
+				e_load(e, H_RCX, slot_of((unsigned)gb));
+				a.base = H_RCX;
+			}
+		}
+		if (gi >= 0) {
+			a.index = (int8_t)home_of((unsigned)gi);
+			a.scale = (uint8_t)scale_shift(m->scale);
+			if (a.index == H_NONE) {
+				e_load(e, H_RAX, slot_of((unsigned)gi));
+				a.index = H_RAX;
+			}
+		}
+	}
+	if (in->zi.address_width == 32 || (in->kind == K_LEA && in->op[0].size == 32)) {
+		e_op_mem(e, 0, 0x8d, dst, &a);
+		return;
+	}
+	if (a.base == H_NONE && a.index == H_NONE)
+		e_mov_imm64(e, dst, (uint64_t)m->disp.value);
+	else
+		e_lea(e, dst, a);
+}
+
+static size_t seg_base(const ZydisDecodedOperandMem *m)
+{
+	unsigned s = m->segment == ZYDIS_REGISTER_FS ? S_FS : m->segment == ZYDIS_REGISTER_GS ? S_GS : S_COUNT;
+
+	return s == S_COUNT ? 0
+			    : offsetof(struct soft_cpu, s.seg) + s * sizeof(struct cpu_segment) +
+				  offsetof(struct cpu_segment, base);
+}
+
+/* add reg, gs:[off] */
+static void add_gs(struct xlat *x, int reg, size_t off)
+{
+	struct hmem h = h_gs(off);
+
+	e_op_mem(&x->e, 1, 0x03, reg, &h);
+}
+
+static void linear(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m)
+{
+	size_t seg = seg_base(m);
+
+	x_address(x, in, m, H_RCX);
+	if (seg)
+		add_gs(x, H_RCX, seg);
+}
+
+/* With rcx = linear address: the lookup up to the loaded addend. The jumps to cold code are in miss[]. */
+static void lookup(struct xlat *x, unsigned size, unsigned align, enum mmu_access a, uint8_t *miss[2])
+{
+	struct emit *e = &x->e;
+	size_t tlb = offsetof(struct soft_cpu, tlb) +
+		     (x->mmu_index * MMU_ACCESSES + (unsigned)a) * TLB_SIZE * sizeof(struct tlb_entry);
+	struct hmem tag = h_gs(tlb + offsetof(struct tlb_entry, tag));
+	struct hmem addend = h_gs(tlb + offsetof(struct tlb_entry, addend));
+
+	tag.base = addend.base = H_RAX;
+	e_rorx(e, 0, H_RAX, H_RCX, PAGE_SHIFT - 4);
+	e1(e, 0x25); /* and eax, imm32 */
+	e4(e, TLB_INDEX_MASK);
+	e_op_mem(e, 1, 0x33, H_RCX, &tag);
+	e_alu_imm(e, 1, 7, H_RCX, (int32_t)(PAGE_SIZE - size));
+	miss[0] = e_jcc(e, CC_A);
+	miss[1] = NULL;
+	if (align > 1) {
+		e1(e, 0xf6); /* test cl, align - 1 */
+		e1(e, 0xc1);
+		e1(e, align - 1);
+		miss[1] = e_jcc(e, CC_NE);
+	}
+	e_load(e, H_RAX, addend);
+}
+
+static void miss_here(struct xlat *x, uint8_t *miss[2])
+{
+	e_patch(miss[0], x->e.p);
+	if (miss[1])
+		e_patch(miss[1], x->e.p);
+}
+
+/* rcx = linear address again has been emitted: call for help, resume or leave. */
+static void cold_tail(struct xlat *x, const struct xinsn *in, unsigned size, enum mmu_access a, const uint8_t *resume,
+		      unsigned live)
+{
+	struct emit *e = &x->e;
+
+	e_mov_imm32(e, H_RAX, size);
+	e_call_to(e, a == MMU_WRITE ? x->j->slow_write : x->j->slow_read);
+	e_jmp_to(e, resume); /* skipped by the stub on failure: 5 bytes */
+	x_flags_cold(x, live, x->slot, &x->recipe);
+	x_side_exit(x, in->off, x->j->leave_keep);
+}
+
+struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, unsigned size,
+		     enum mmu_access a)
+{
+	struct emit *e = &x->e;
+	int gb = guest_of(m->base), gi = guest_of(m->index), hb, hi;
+	size_t seg = seg_base(m);
+	bool narrow = in->zi.address_width == 32, far_disp;
+	struct hmem r = {.base = H_RAX, .index = H_NONE, .disp = (int32_t)m->disp.value};
+	uint8_t *miss[2];
+	const uint8_t *resume;
+
+	/* Absolute addresses beyond a displacement (MOV with a 64-bit offset). */
+	far_disp = gb < 0 && gi < 0 && !is_rip(m) && m->disp.value != (int32_t)m->disp.value;
+	linear(x, in, m);
+	if (narrow || far_disp)
+		e_store(e, h_slot(SLOT_LIN), H_RCX);
+	lookup(x, size, in->mem_align, a, miss);
+	resume = e->p;
+	x_swap(x);
+	miss_here(x, miss);
+	linear(x, in, m);
+	cold_tail(x, in, size | (unsigned)in->mem_align << 16, a, resume, in->live_in);
+	x_swap(x);
+
+	if (narrow || far_disp) {
+		e_load(e, H_RCX, h_slot(SLOT_LIN));
+		return (struct hmem){.base = H_RAX, .index = H_RCX};
+	}
+	if (seg)
+		add_gs(x, H_RAX, seg);
+	if (is_rip(m)) {
+		struct hmem page = h_slot(SLOT_PAGE);
+
+		e_op_mem(e, 1, 0x03, H_RAX, &page);
+		r.disp += in->next;
+		return r;
+	}
+	hb = gb < 0 ? H_NONE : home_of((unsigned)gb);
+	hi = gi < 0 ? H_NONE : home_of((unsigned)gi);
+	if (gb >= 0 && gi < 0 && hb != H_NONE) {
+		r.index = (int8_t)hb;
+		return r;
+	}
+	if (gb >= 0) {
+		struct hmem s = hb == H_NONE ? slot_of((unsigned)gb) : h_slot(0);
+
+		if (hb == H_NONE)
+			e_op_mem(e, 1, 0x03, H_RAX, &s);
+		else
+			e_op_reg(e, 1, 0x03, H_RAX, hb);
+	}
+	if (gi >= 0) {
+		r.scale = (uint8_t)scale_shift(m->scale);
+		r.index = (int8_t)hi;
+		if (hi == H_NONE) {
+			e_load(e, H_RCX, slot_of((unsigned)gi));
+			r.index = H_RCX;
+		}
+	}
+	return r;
+}
+
+struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base, int32_t disp, unsigned size,
+			   enum mmu_access a)
+{
+	struct emit *e = &x->e;
+	int hb = home_of(base);
+	uint8_t *miss[2];
+	const uint8_t *resume;
+
+	e_lea(e, H_RCX, h_base(hb, disp));
+	lookup(x, size, 0, a, miss);
+	resume = e->p;
+	x_swap(x);
+	miss_here(x, miss);
+	e_lea(e, H_RCX, h_base(hb, disp));
+	cold_tail(x, in, size, a, resume, in->live_in);
+	x_swap(x);
+	return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The translation of one block: state shared by jit_xlat.c, jit_flags.c, jit_memop.c and jit_insn.c. */
+#ifndef KELVIN_CPU_SOFT_JIT_XLAT_H
+#define KELVIN_CPU_SOFT_JIT_XLAT_H
+
+#include "cpu/soft/jit_emit.h"
+
+#define F_CF  1u
+#define F_PF  4u
+#define F_AF  0x10u
+#define F_ZF  0x40u
+#define F_SF  0x80u
+#define F_OF  0x800u
+#define F_ALL (F_CF | F_PF | F_AF | F_ZF | F_SF | F_OF)
+
+enum xkind {
+	K_UNSUPPORTED, /* the interpreter's */
+	K_GENERIC,     /* the same instruction with operands moved */
+	K_ACC_IMM,     /* short form with the accumulator and an immediate */
+	K_XCHG_ACC,
+	K_MOFFS,
+	K_NOP,
+	K_RAW, /* no operands: emitted as it is */
+	K_LEA,
+	K_PUSH,
+	K_POP,
+	K_LEAVE,
+	K_MUL,
+	K_DIV,
+	K_CMPXCHG,
+	K_CMPXCHG16B,
+	K_BT_MEM, /* bit string in memory, index in a register */
+	K_CBW,
+	K_CWD,
+	K_LAHF,
+	K_SAHF,
+	K_CLD,
+	K_JCC,
+	K_JRCXZ,
+	K_LOOP,
+	/* ends */
+	K_JMP,
+	K_JMP_IND,
+	K_CALL,
+	K_CALL_IND,
+	K_RET
+};
+
+struct xinsn {
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT];
+	const uint8_t *bytes;
+	uint16_t off, next; /* page offsets of this and of the next instruction */
+	uint8_t kind;
+	bool vec;
+	int8_t mem; /* operand number of the memory operand that is accessed, -1 none */
+	bool mem_write, mem_read;
+	uint16_t mem_size;
+	uint8_t mem_align;	    /* what the instruction insists on; 0 or 1: nothing */
+	unsigned f_read, f_written; /* flags tested; flags surely overwritten (or undefined) */
+	unsigned f_touched;	    /* flags that may change */
+	unsigned live_in, live_out; /* flags needed */
+	unsigned taken_live;	    /* K_JCC and the like: needed at the target */
+	uint32_t gpr_written;	    /* guest registers */
+	int32_t target;		    /* page offset of a direct branch's target (may be outside 0..4095) */
+};
+
+/* How flags in `mask` can be made again without scratch registers. */
+enum recipe_kind { RECIPE_NONE, RECIPE_CMP, RECIPE_TEST, RECIPE_ADD, RECIPE_SUB, RECIPE_INC, RECIPE_DEC };
+struct recipe {
+	uint8_t kind;
+	uint8_t size; /* bytes */
+	int8_t a, b;  /* host registers; b H_NONE: imm */
+	int32_t imm;
+	unsigned mask;
+	uint32_t regs; /* guest registers it depends on */
+};
+
+#define XLAT_RANGES 24
+
+struct xlat {
+	struct emit e; /* position in use */
+	uint8_t *cold; /* the other position */
+	bool in_cold;
+	struct soft_cpu *c;
+	struct jit *j;
+	struct jit_block *b;
+	uint64_t page;
+	unsigned key, mmu_index;
+	unsigned n, i; /* instructions; the one being lowered */
+	struct xinsn *insn;
+	/* flags */
+	unsigned host, slot; /* flags valid in the host's flags, in SLOT_FLAGS */
+	struct recipe recipe;
+	bool exact, failed;
+	/* code bytes looked at */
+	struct {
+		uint16_t off, len;
+	} range[XLAT_RANGES];
+	unsigned nranges;
+	uint8_t code[PAGE_SIZE + 16]; /* copy of the page */
+};
+
+/* Host register of a guest register, or H_NONE. */
+extern const int8_t jit_home[16];
+static inline int home_of(unsigned guest)
+{
+	return jit_home[guest];
+}
+static inline struct hmem slot_of(unsigned guest)
+{
+	return h_slot(guest == R_R11 ? SLOT_R11 : guest == R_R14 ? SLOT_R14 : SLOT_R15);
+}
+
+static inline void x_swap(struct xlat *x)
+{
+	uint8_t *p = x->e.p;
+
+	x->e.p = x->cold;
+	x->cold = p;
+	x->in_cold = !x->in_cold;
+}
+
+/* Guest GPR number and whether it is AH..BH; -1 when not a GPR. */
+int x_gpr(ZydisRegister r, unsigned *size, bool *high);
+
+/* jit_flags.c */
+void x_flags_save(struct xlat *x);
+/* Host flags are about to be destroyed while `live` is needed later. Uses rax. */
+void x_flags_clobber(struct xlat *x, unsigned live);
+/* Would making `need` valid in the host's flags use rax? */
+bool x_flags_need_rax(const struct xlat *x, unsigned need);
+void x_flags_to_host(struct xlat *x, unsigned need);
+void x_flags_to_slot(struct xlat *x, unsigned need);
+/* The instruction is about to write guest registers: keep flags whose recipe that breaks. True when it
+ * was (or must be) done by x_flags_to_host. */
+unsigned x_flags_breaking(const struct xlat *x, const struct xinsn *in);
+/* After an instruction: what is valid now. */
+void x_flags_after(struct xlat *x, const struct xinsn *in);
+/* In cold code after a failed access: put into SLOT_FLAGS the flags at this instruction's start. */
+void x_flags_cold(struct xlat *x, unsigned live, unsigned slot, const struct recipe *r);
+
+/* jit_memop.c */
+/* TLB lookup of the instruction's memory operand; flags are destroyed (x_flags_clobber first). The result
+ * uses rax and perhaps rcx. */
+struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, unsigned size,
+		     enum mmu_access a);
+/* The same for [guest rsp + disp]. */
+struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base, int32_t disp, unsigned size,
+			   enum mmu_access a);
+/* Effective address (no segment) into a host register; rax may be used besides. */
+void x_address(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, int dst);
+
+/* jit_insn.c */
+void x_classify(struct xlat *x, struct xinsn *in);
+void x_lower(struct xlat *x, struct xinsn *in);
+/* Exits */
+void x_exit_direct(struct xlat *x, int32_t target, unsigned live);
+void x_exit_indirect(struct xlat *x); /* target in rcx */
+void x_exit_interp(struct xlat *x, unsigned off);
+void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave);
+
+#endif

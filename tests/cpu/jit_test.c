@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Translator against interpreter: random blocks of instructions, run from the
+ * same state in both, must end with the same registers, memory and defined
+ * flags; an access that faults must show the same state at the fault.
+ * Paging is off, so linear addresses are physical, and what is beyond RAM is a
+ * device that the translator must leave to the interpreter.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "cpu/soft/insn.h"
+#include "cpu/soft/jit.h"
+
+#define RAM_SIZE 0x20000ull
+#define CODE	 0x8000ull
+#define DATA	 0x10000ull
+#define DATA_LEN 0x4000ull
+#define STACK	 0x18000ull
+
+static struct mem_map map;
+static struct cpu_model model;
+static struct soft_accel sa;
+static struct soft_cpu *cpu;
+static struct vcpu *vcpus[1];
+static uint64_t seed = 88172645463325252ull;
+static bool verbose;
+static struct sigaction host_sigfpe;
+
+static uint64_t rnd(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+static uint8_t *ram(uint64_t gpa)
+{
+	return mem_ram_ptr(&map, gpa, 1);
+}
+
+static void long_mode(struct soft_cpu *c)
+{
+	cpu_state_reset(&c->s, true);
+	c->s.cr0 = CR0_PE | CR0_NE;
+	c->s.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXSAVE;
+	c->s.efer = EFER_LMA | EFER_LME;
+	c->s.xcr0 = 7;
+	for (unsigned i = 0; i < 6; i++)
+		c->s.seg[i] = (struct cpu_segment){.s = true,
+						   .present = true,
+						   .type = i == S_CS ? 11 : 3,
+						   .limit = 0xffffffff,
+						   .g = true,
+						   .l = i == S_CS,
+						   .db = i != S_CS};
+	soft_mode_changed(c);
+}
+
+static int setup(void **state)
+{
+	struct ram_config rc = {.size = RAM_SIZE};
+	struct cpuid_entry sup[CPU_MODEL_MAX_ENTRIES];
+	struct err err = {0};
+	unsigned n = soft_supported_cpuid(sup, CPU_MODEL_MAX_ENTRIES);
+
+	if (mem_init(&map, &err) || mem_add_ram(&map, "ram", 0, RAM_SIZE, &rc, false, &err) ||
+	    cpu_model_build(&model, NULL, "max", sup, n, &err))
+		return -1;
+	sa.a.ops = &soft_accel_ops;
+	sa.a.cfg.mem = &map;
+	sa.a.cfg.model = &model;
+	sa.a.cfg.ncpus = 1;
+	sa.a.vcpu = vcpus;
+	sa.jit_on = sa.jit_always = true;
+	if (code_init(&sa.a, &err) || jit_init(&sa.a, NULL, &err))
+		return -1;
+	cpu = aligned_alloc(64, ALIGN_UP(sizeof(*cpu), 64));
+	memset(cpu, 0, sizeof(*cpu));
+	cpu->v.accel = &sa.a;
+	long_mode(cpu);
+	if (mmu_init(cpu, &err) || interp_init(cpu, &err) || jit_cpu_init(cpu, &err))
+		return -1;
+	vcpus[0] = &cpu->v;
+	/* The interpreter's handler; cmocka replaces it. */
+	sigaction(SIGFPE, NULL, &host_sigfpe);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	jit_cpu_fini(cpu);
+	interp_fini(cpu);
+	mmu_fini(cpu);
+	jit_fini(&sa.a);
+	code_fini(&sa.a);
+	mem_fini(&map);
+	free(cpu);
+	return 0;
+}
+
+/* ---- programs --------------------------------------------------------------- */
+
+struct program {
+	uint8_t code[1024];
+	unsigned len, n;
+	unsigned undefined; /* flags that are undefined at the end */
+};
+
+struct run {
+	struct cpu_state s;
+	uint8_t mem[RAM_SIZE];
+	int result;
+	uint8_t vector;
+};
+
+static ZydisDecoder decoder;
+
+/* One random instruction that both tiers should run without leaving. */
+static bool random_insn(uint8_t *buf, unsigned *len, unsigned *undefined)
+{
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT];
+	static const uint8_t prefix[] = {0x66, 0xf0, 0x67, 0x64, 0x65, 0xf2, 0xf3};
+	unsigned n = 0, undef = 0, tested = 0, written = 0;
+	bool shift_by_cl = false;
+
+	if (!(rnd() % 8))
+		buf[n++] = prefix[rnd() % ARRAY_SIZE(prefix)];
+	if (rnd() % 3)
+		buf[n++] = (uint8_t)(0x40 | (rnd() & 15));
+	if (!(rnd() % 3))
+		buf[n++] = 0x0f;
+	for (unsigned i = n; i < 15; i++)
+		buf[i] = (uint8_t)rnd();
+	/* Small displacements and memory near the data. */
+	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, buf, 15, &zi, op)))
+		return false;
+	if (zi.meta.category == ZYDIS_CATEGORY_COND_BR || zi.meta.category == ZYDIS_CATEGORY_UNCOND_BR ||
+	    zi.meta.category == ZYDIS_CATEGORY_CALL || zi.meta.category == ZYDIS_CATEGORY_RET ||
+	    zi.meta.category == ZYDIS_CATEGORY_SYSTEM || zi.meta.category == ZYDIS_CATEGORY_INTERRUPT ||
+	    zi.meta.category == ZYDIS_CATEGORY_IO || zi.meta.category == ZYDIS_CATEGORY_IOSTRINGOP ||
+	    zi.meta.category == ZYDIS_CATEGORY_SYSCALL || zi.meta.category == ZYDIS_CATEGORY_SYSRET ||
+	    zi.meta.category == ZYDIS_CATEGORY_SEGOP || zi.meta.category == ZYDIS_CATEGORY_XSAVE ||
+	    zi.meta.category == ZYDIS_CATEGORY_RDRAND || zi.meta.category == ZYDIS_CATEGORY_RDSEED ||
+	    zi.meta.category == ZYDIS_CATEGORY_X87_ALU || zi.meta.category == ZYDIS_CATEGORY_STRINGOP ||
+	    zi.meta.category == ZYDIS_CATEGORY_MISC)
+		return false;
+	if (zi.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED || zi.meta.isa_set == ZYDIS_ISA_SET_AMD3DNOW)
+		return false;
+	switch (zi.mnemonic) {
+	case ZYDIS_MNEMONIC_POPF:
+	case ZYDIS_MNEMONIC_POPFD:
+	case ZYDIS_MNEMONIC_POPFQ:
+	case ZYDIS_MNEMONIC_STD:
+	case ZYDIS_MNEMONIC_STI:
+	case ZYDIS_MNEMONIC_CLI:
+	case ZYDIS_MNEMONIC_RDPID:
+	case ZYDIS_MNEMONIC_FXRSTOR:
+	case ZYDIS_MNEMONIC_FXRSTOR64:
+	case ZYDIS_MNEMONIC_LDMXCSR:
+	case ZYDIS_MNEMONIC_CVTPD2PI:
+	case ZYDIS_MNEMONIC_CVTTPD2PI:
+	case ZYDIS_MNEMONIC_HLT: return false;
+	default: break;
+	}
+	for (unsigned i = 0; i < zi.operand_count; i++) {
+		if (op[i].type == ZYDIS_OPERAND_TYPE_REGISTER) {
+			unsigned cls = ZydisRegisterGetClass(op[i].reg.value);
+
+			if (cls == ZYDIS_REGCLASS_SEGMENT || cls == ZYDIS_REGCLASS_CONTROL ||
+			    cls == ZYDIS_REGCLASS_DEBUG || cls == ZYDIS_REGCLASS_TEST || cls == ZYDIS_REGCLASS_TABLE)
+				return false;
+			if (i && op[i].reg.value == ZYDIS_REGISTER_CL)
+				shift_by_cl = true;
+		}
+	}
+	if (zi.cpu_flags) {
+		tested = zi.cpu_flags->tested;
+		undef = zi.cpu_flags->undefined;
+		written = zi.cpu_flags->modified | zi.cpu_flags->set_0 | zi.cpu_flags->set_1;
+	}
+	if (zi.meta.category == ZYDIS_CATEGORY_SHIFT || zi.meta.category == ZYDIS_CATEGORY_ROTATE || shift_by_cl)
+		undef |= FLAG_OF | FLAG_AF;
+	if (shift_by_cl || zi.meta.category == ZYDIS_CATEGORY_SHIFT || zi.meta.category == ZYDIS_CATEGORY_ROTATE)
+		written = 0; /* the count may be zero */
+	if (tested & *undefined)
+		return false;
+	*undefined = (*undefined & ~written) | undef;
+	*len = zi.length;
+	return true;
+}
+
+static void random_program(struct program *p)
+{
+	unsigned want = 1 + (unsigned)(rnd() % 24);
+
+	memset(p, 0, sizeof(*p));
+	while (p->n < want) {
+		unsigned len;
+
+		if (!random_insn(p->code + p->len, &len, &p->undefined))
+			continue;
+		p->len += len;
+		p->n++;
+	}
+	/* Both run until they come here. */
+	p->code[p->len] = 0xf4;
+}
+
+static void random_state(struct run *r)
+{
+	r->s = cpu->s;
+	for (unsigned i = 0; i < 16; i++) {
+		uint64_t v = rnd();
+
+		switch (rnd() % 4) {
+		case 0: r->s.gpr[i] = v; break;
+		case 1: r->s.gpr[i] = v & 0xff; break;
+		default: r->s.gpr[i] = DATA + (v % DATA_LEN); break;
+		}
+	}
+	r->s.gpr[R_RSP] = STACK + 0x800;
+	r->s.rflags = 2 | (rnd() & FLAG_ARITH);
+	r->s.rip = CODE + 0x800;
+	r->s.seg[S_FS].base = DATA + 0x100;
+	r->s.seg[S_GS].base = DATA + 0x1080;
+	for (unsigned i = DATA; i < RAM_SIZE; i += 8)
+		st64le(r->mem + i, rnd());
+}
+
+static void load_run(const struct run *r)
+{
+	cpu->s = r->s;
+	cpu->exc_raised = false;
+	soft_mode_changed(cpu);
+	/* The code page is written through mem_mark_written only when it changed. */
+	if (memcmp(ram(CODE), r->mem + CODE, PAGE_SIZE) != 0)
+		mem_mark_written(&map, ram(CODE), PAGE_SIZE);
+	memcpy(ram(0), r->mem, RAM_SIZE);
+}
+
+static void save_run(struct run *r, int result)
+{
+	r->s = cpu->s;
+	r->result = result;
+	r->vector = cpu->exc_vector;
+	memcpy(r->mem, ram(0), RAM_SIZE);
+}
+
+static unsigned by_jit, by_interp;
+
+static int run_until(uint64_t end, bool jit)
+{
+	for (unsigned i = 0; i < 2000 && cpu->s.rip != end; i++) {
+		if (jit) {
+			enum jit_exit e = jit_run(cpu);
+
+			atomic_store(&cpu->v.requests, 0);
+			if (e == JIT_EXC)
+				return EXC_RAISED;
+			if (cpu->s.rip == end)
+				break;
+			if (e == JIT_ATTENTION)
+				continue;
+			by_interp++;
+		}
+		if (interp_step(cpu) == EXC_RAISED)
+			return EXC_RAISED;
+		cpu->s.int_shadow = false;
+	}
+	return cpu->s.rip == end ? 0 : 99;
+}
+
+static void print_program(const struct program *p)
+{
+	ZydisFormatter f;
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT];
+	char text[96];
+
+	ZydisFormatterInit(&f, ZYDIS_FORMATTER_STYLE_INTEL);
+	for (unsigned off = 0; off < p->len; off += zi.length) {
+		if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, p->code + off, 15, &zi, op)))
+			return;
+		ZydisFormatterFormatInstruction(&f, &zi, op, zi.operand_count_visible, text, sizeof(text),
+						CODE + 0x800 + off, NULL);
+		printf("  %llx: %-40s", CODE + 0x800 + off, text);
+		for (unsigned i = 0; i < zi.length; i++)
+			printf(" %02x", p->code[off + i]);
+		printf("\n");
+	}
+}
+
+static const char *const names[] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+				    "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
+
+static bool same(const struct run *a, const struct run *b, unsigned flags)
+{
+	bool ok = a->result == b->result && a->s.rip == b->s.rip && !((a->s.rflags ^ b->s.rflags) & flags) &&
+		  (a->result != EXC_RAISED || a->vector == b->vector);
+
+	for (unsigned i = 0; i < 16; i++)
+		ok &= a->s.gpr[i] == b->s.gpr[i];
+	return ok && !memcmp(a->mem, b->mem, RAM_SIZE);
+}
+
+static void show_difference(const struct run *start, const struct run *a, const struct run *b)
+{
+	printf("interpreter / translator: result %d %d vector %u %u rip %llx %llx rflags %llx %llx\n", a->result,
+	       b->result, a->vector, b->vector, (unsigned long long)a->s.rip, (unsigned long long)b->s.rip,
+	       (unsigned long long)a->s.rflags, (unsigned long long)b->s.rflags);
+	for (unsigned i = 0; i < 16; i++)
+		printf("%s %s start %016llx: %016llx %016llx\n", a->s.gpr[i] == b->s.gpr[i] ? " " : "*", names[i],
+		       (unsigned long long)start->s.gpr[i], (unsigned long long)a->s.gpr[i],
+		       (unsigned long long)b->s.gpr[i]);
+	for (unsigned i = 0; i < RAM_SIZE; i++) {
+		if (a->mem[i] != b->mem[i])
+			printf("* %x: %02x %02x\n", i, a->mem[i], b->mem[i]);
+	}
+}
+
+static void test_random(void **state)
+{
+	static struct run start, a, b;
+	struct program p;
+	unsigned long programs = 3000;
+	const char *env = getenv("JIT_TEST_PROGRAMS");
+
+	if (env)
+		programs = strtoul(env, NULL, 0);
+	env = getenv("JIT_TEST_SEED");
+	if (env)
+		seed = strtoull(env, NULL, 0);
+	sigaction(SIGFPE, &host_sigfpe, NULL);
+	verbose = getenv("JIT_TEST_VERBOSE");
+	ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+	for (unsigned long i = 0; i < programs; i++) {
+		uint64_t at = seed, end;
+		unsigned flags;
+
+		random_program(&p);
+		random_state(&start);
+		end = CODE + 0x800 + p.len;
+		memset(start.mem, 0, DATA);
+		memcpy(start.mem + CODE + 0x800, p.code, sizeof(p.code));
+		if (verbose) {
+			printf("program %lu seed %llu\n", i, (unsigned long long)at);
+			print_program(&p);
+			fflush(stdout);
+		}
+		load_run(&start);
+		save_run(&a, run_until(end, false));
+		load_run(&start);
+		memset(cpu->jit->heat, 0, sizeof(cpu->jit->heat));
+		save_run(&b, run_until(end, true));
+		/* Flags at a fault inside the program: undefined ones are not tracked there. */
+		flags = a.result ? 0 : FLAG_ARITH & ~p.undefined;
+		if (!same(&a, &b, flags)) {
+			printf("program %lu, JIT_TEST_SEED=%llu\n", i, (unsigned long long)at);
+			print_program(&p);
+			show_difference(&start, &a, &b);
+			fail();
+		}
+		by_jit += p.n;
+	}
+	printf("%u instructions, %u left to the interpreter, %llu blocks\n", by_jit, by_interp,
+	       (unsigned long long)cpu->n_jit_blocks);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
