@@ -153,7 +153,6 @@ static void dsdt_isa(struct aml *a, const struct acpi_config *c)
 	static const char *const fields[] = {"PRQ0", "PRQ1", "PRQ2", "PRQ3"};
 	static const struct isa_device rtc = {"RTC", "PNP0B00", {{0x70, 2}}, 8};
 	static const struct isa_device kbd = {"KBD", "PNP0303", {{0x60, 1}, {0x64, 1}}, 1};
-	static const struct isa_device mouse = {"MOU", "PNP0F13", {{0}}, 12};
 	static const struct isa_device com[] = {
 	    {"COM1", "PNP0501", {{0x3f8, 8}}, 4},
 	    {"COM2", "PNP0501", {{0x2f8, 8}}, 3},
@@ -168,7 +167,6 @@ static void dsdt_isa(struct aml *a, const struct acpi_config *c)
 		dsdt_isa_device(a, &rtc, -1);
 	if (c->i8042) {
 		dsdt_isa_device(a, &kbd, -1);
-		dsdt_isa_device(a, &mouse, -1);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(com); i++) {
 		if (c->com[i])
