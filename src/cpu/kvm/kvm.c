@@ -93,7 +93,6 @@ static const struct {
     {KVM_CAP_SIGNAL_MSI, "message-signalled interrupts"},
     {KVM_CAP_IMMEDIATE_EXIT, "immediate exit (Linux 4.13)"},
     {KVM_CAP_XSAVE, "XSAVE state"},
-    {KVM_CAP_XCRS, "XCR state"},
     {KVM_CAP_VCPU_EVENTS, "event state"},
     {KVM_CAP_MP_STATE, "MP state"},
     {KVM_CAP_READONLY_MEM, "read-only memory"},

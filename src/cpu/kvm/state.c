@@ -246,7 +246,7 @@ static int fpu_get(struct kvm_vcpu *kv, struct cpu_state *s)
 	if (rc == 0)
 		memcpy(s->xsave, area, CPU_XSAVE_SIZE);
 	free(area);
-	if (rc == 0)
+	if (rc == 0 && kv->v.accel->cfg.model->xcr0_mask)
 		rc = kvm_ioctl(kv->fd, KVM_GET_XCRS, &x);
 	if (rc == 0)
 		s->xcr0 = x.nr_xcrs ? x.xcrs[0].value : 1;
