@@ -80,7 +80,7 @@ struct drive {
 	bool claimed; /* a device uses it */
 	int werror, rerror;
 };
-/* Register the type of -drive and the lookup of drive=ID. Once, before parsing. */
+/* Register the type of -drive and the lookup of drive=ID; drive_create does it too. */
 void drive_init(void);
 extern const char *const drive_if_names[]; /* ends with NULL */
 /* -drive file=..,if=..,id=..,format=..,cache=..,aio=..,readonly=..,discard=..,index=..,media=..,... */

@@ -281,6 +281,7 @@ struct drive *drive_create(const char *text, struct loop *l, struct err *err)
 	struct opts o;
 	int ret;
 
+	drive_init();
 	if (!e) {
 		err_set(err, -ENOMEM, "out of memory");
 		return NULL;
@@ -346,7 +347,11 @@ static void *drive_lookup(const char *id)
 void drive_init(void)
 {
 	static const struct type *const types[] = {&drive_type};
+	static bool done;
 
+	if (done)
+		return;
+	done = true;
 	type_register(types, ARRAY_SIZE(types));
 	type_register_links("drive", drive_lookup);
 }
