@@ -39,6 +39,9 @@ enum {
 #define MSR_TSC_DEADLINE 0x6e0
 #define MSR_X2APIC	 0x800
 
+/* Delivery status and remote IRR: read-only, but not reserved, in an LVT entry (Linux writes them back). */
+#define LVT_READONLY 0x5000
+
 /* Access in xAPIC (R, W) and x2APIC mode (r, w); `wmask`: bits that may be written, the rest is
  * kept zero, or refused in x2APIC mode. */
 enum { XR = 1, XW = 2, X2R = 4, X2W = 8, RO = XR | X2R, RW = XR | XW | X2R | X2W };
@@ -295,6 +298,8 @@ int irqchip_msr_write(struct irqchip *c, unsigned cpu, uint32_t msr, uint64_t va
 	reg = lapic_msr_reg(l, msr, X2W);
 	if (reg < 0)
 		return -1;
+	if (reg >= REG_LVT && reg < REG_LVT + LVT_COUNT)
+		val &= ~(uint64_t)LVT_READONLY;
 	if (reg == REG_ICR_LOW) {
 		if ((uint32_t)val & ~lapic_regs[reg].wmask)
 			return -1;
