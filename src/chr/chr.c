@@ -35,6 +35,7 @@ static const struct chr_ops *const chr_table[] = {
 
 static struct chr *chr_list;
 static void (*chr_quit_fn)(void);
+static bool (*chr_interrupted_fn)(void);
 
 /* ---- registry --------------------------------------------------------------- */
 
@@ -95,6 +96,16 @@ const char *chr_describe(const struct chr *c)
 void chr_set_quit(void (*fn)(void))
 {
 	chr_quit_fn = fn;
+}
+
+void chr_set_interrupted(bool (*fn)(void))
+{
+	chr_interrupted_fn = fn;
+}
+
+bool chr_interrupted(void)
+{
+	return chr_interrupted_fn && chr_interrupted_fn();
 }
 
 void chr_quit(void)

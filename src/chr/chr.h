@@ -67,6 +67,8 @@ const struct type *chr_type_at(size_t i);
 bool chr_uses_stdio(void);
 /* Ctrl-a x and the like call it. Set once by main. */
 void chr_set_quit(void (*fn)(void));
+/* Asked while chr_create waits for a socket's client (wait=on): true gives up with -EINTR. */
+void chr_set_interrupted(bool (*fn)(void));
 /* Put raw mode back after the process was stopped (SIGCONT handler); only async-signal-safe calls. */
 void chr_resume_terminals(void);
 /* Restore terminals, remove sockets; also safe from a fatal signal handler. */

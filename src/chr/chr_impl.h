@@ -97,6 +97,7 @@ void mux_input(struct chr *c, const uint8_t *buf, size_t len);
 void mux_drain(struct chr *c); /* give waiting bytes to frontends that have room */
 void mux_set_focus(struct chr *c, int slot);
 void chr_quit(void);
+bool chr_interrupted(void);
 
 /* A socket file to remove at exit: remembered with its inode. */
 void chr_remember_socket_file(const char *path);

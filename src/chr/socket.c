@@ -37,6 +37,8 @@
 #define TELNET_SGA	3
 #define SOCKET_MAX_PATH 64 /* socket files remembered */
 
+#define WAIT_POLL_MS 100
+
 struct chr_socket {
 	struct chr chr;
 	char *path, *host, *port;
@@ -261,6 +263,11 @@ static int socket_tcp(struct chr_socket *s, struct err *err)
 static int socket_wait_client(struct chr_socket *s, struct err *err)
 {
 	log_info("waiting for a connection on %s", s->chr.description);
+	/* With a timeout, because a signal may come just before the call. */
+	struct pollfd p = {.fd = s->listen_fd, .events = POLLIN};
+	while (poll(&p, 1, WAIT_POLL_MS) <= 0)
+		if (chr_interrupted())
+			return err_set_errno(err, -EINTR, "no connection on '%s'", s->chr.description);
 	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	if (fd < 0)
 		return err_set_errno(err, -errno, "no connection on '%s'", s->chr.description);

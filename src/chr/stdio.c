@@ -42,7 +42,9 @@ static struct {
  */
 static bool stdio_set_modes(const struct termios *t)
 {
-	if (tcgetpgrp(STDIN_FILENO) != getpgrp())
+	pid_t foreground = tcgetpgrp(STDIN_FILENO);
+	/* A terminal that does not control us (-1) knows no background. */
+	if (foreground >= 0 && foreground != getpgrp())
 		return false;
 	sigset_t set, old;
 	sigemptyset(&set);

@@ -271,6 +271,7 @@ static int run_prepare(struct run *r, struct err *err)
 	struct cmdline *c = r->c;
 	int ret = process_signals_install(err);
 
+	chr_set_interrupted(process_signals_quit_asked);
 	if (!ret && c->pidfile)
 		ret = process_pidfile_create(c->pidfile, err);
 	if (!ret && !(r->loop = loop_create("main", err)))
