@@ -444,6 +444,10 @@ static void test_x2apic(void **state)
 	msr_put(&r, 5, 0x80b, 0);
 	msi(&r, 5 << 12, 0x71);
 	assert_int_equal(rig_take(&r, 5), 0x71);
+	/* Linux writes read-only bits of LINT0 back when it powers off: no #GP. */
+	msr_put(&r, 0, 0x835, 0x5700);
+	assert_int_equal(msr_get(&r, 0, 0x835), 0x700);
+	assert_int_equal(irqchip_msr_write(r.chip, 0, 0x835, 0x40700), -1);
 	/* #GP: reserved bits, read-only and write-only registers, DFR, high ICR */
 	assert_int_equal(irqchip_msr_write(r.chip, 0, 0x80b, 1), -1);
 	assert_int_equal(irqchip_msr_write(r.chip, 0, 0x828, 1), -1);

@@ -39,43 +39,41 @@ enum {
 #define MSR_TSC_DEADLINE 0x6e0
 #define MSR_X2APIC	 0x800
 
-/* Delivery status and remote IRR: read-only, but not reserved, in an LVT entry (Linux writes them back). */
-#define LVT_READONLY 0x5000
-
-/* Access in xAPIC (R, W) and x2APIC mode (r, w); `wmask`: bits that may be written, the rest is
- * kept zero, or refused in x2APIC mode. */
+/* Access in xAPIC (XR, XW) and x2APIC mode (X2R, X2W). `wmask`: bits that may be written, `ro`: those that
+ * software may write although only the LAPIC sets them (delivery status, remote IRR); the others
+ * are reserved: kept zero, or refused in x2APIC mode. */
 enum { XR = 1, XW = 2, X2R = 4, X2W = 8, RO = XR | X2R, RW = XR | XW | X2R | X2W };
 struct lapic_reg {
 	uint8_t access;
-	uint32_t wmask;
+	uint32_t wmask, ro;
 };
 static const struct lapic_reg lapic_regs[REG_COUNT] = {
-    [REG_ID] = {RO, 0},
-    [REG_VERSION] = {RO, 0},
-    [REG_TPR] = {RW, 0xff},
-    [REG_APR] = {XR, 0},
-    [REG_PPR] = {RO, 0},
-    [REG_EOI] = {XW | X2W, 0},
-    [REG_RRD] = {XR, 0},
-    [REG_LDR] = {XR | XW | X2R, 0xff000000},
-    [REG_DFR] = {XR | XW, 0xf0000000},
-    [REG_SVR] = {RW, 0x1ff},
-    [REG_ISR... REG_ISR + 7] = {RO, 0},
-    [REG_TMR... REG_TMR + 7] = {RO, 0},
-    [REG_IRR... REG_IRR + 7] = {RO, 0},
-    [REG_ESR] = {RW, 0},
-    [REG_ICR_LOW] = {RW, 0xccfff},
-    [REG_ICR_HIGH] = {XR | XW, 0xff000000},
-    [REG_LVT + LVT_TIMER] = {RW, 0x700ff},
-    [REG_LVT + LVT_THERMAL] = {RW, 0x107ff},
-    [REG_LVT + LVT_PERF] = {RW, 0x107ff},
-    [REG_LVT + LVT_LINT0] = {RW, 0x1a7ff},
-    [REG_LVT + LVT_LINT1] = {RW, 0x1a7ff},
-    [REG_LVT + LVT_ERROR] = {RW, 0x100ff},
-    [REG_TMICT] = {RW, 0xffffffff},
-    [REG_TMCCT] = {RO, 0},
-    [REG_TDCR] = {RW, 0xb},
-    [REG_SELF_IPI] = {X2W, 0xff},
+    [REG_ID] = {RO, 0, 0},
+    [REG_VERSION] = {RO, 0, 0},
+    [REG_TPR] = {RW, 0xff, 0},
+    [REG_APR] = {XR, 0, 0},
+    [REG_PPR] = {RO, 0, 0},
+    [REG_EOI] = {XW | X2W, 0, 0},
+    [REG_RRD] = {XR, 0, 0},
+    [REG_LDR] = {XR | XW | X2R, 0xff000000, 0},
+    [REG_DFR] = {XR | XW, 0xf0000000, 0},
+    [REG_SVR] = {RW, 0x1ff, 0},
+    [REG_ISR... REG_ISR + 7] = {RO, 0, 0},
+    [REG_TMR... REG_TMR + 7] = {RO, 0, 0},
+    [REG_IRR... REG_IRR + 7] = {RO, 0, 0},
+    [REG_ESR] = {RW, 0, 0},
+    [REG_ICR_LOW] = {RW, 0xccfff, 0x1000},
+    [REG_ICR_HIGH] = {XR | XW, 0xff000000, 0},
+    [REG_LVT + LVT_TIMER] = {RW, 0x700ff, 0x1000},
+    [REG_LVT + LVT_THERMAL] = {RW, 0x107ff, 0x1000},
+    [REG_LVT + LVT_PERF] = {RW, 0x107ff, 0x1000},
+    [REG_LVT + LVT_LINT0] = {RW, 0x1a7ff, 0x5000},
+    [REG_LVT + LVT_LINT1] = {RW, 0x1a7ff, 0x5000},
+    [REG_LVT + LVT_ERROR] = {RW, 0x100ff, 0x1000},
+    [REG_TMICT] = {RW, 0xffffffff, 0},
+    [REG_TMCCT] = {RO, 0, 0},
+    [REG_TDCR] = {RW, 0xb, 0},
+    [REG_SELF_IPI] = {X2W, 0xff, 0},
 };
 
 static uint32_t lapic_load(_Atomic uint32_t *p)
@@ -287,6 +285,7 @@ int irqchip_msr_read(struct irqchip *c, unsigned cpu, uint32_t msr, uint64_t *va
 int irqchip_msr_write(struct irqchip *c, unsigned cpu, uint32_t msr, uint64_t val)
 {
 	struct lapic *l = &c->lapic[cpu];
+	uint64_t allowed;
 	int reg;
 
 	if (msr == MSR_APIC_BASE)
@@ -298,15 +297,13 @@ int irqchip_msr_write(struct irqchip *c, unsigned cpu, uint32_t msr, uint64_t va
 	reg = lapic_msr_reg(l, msr, X2W);
 	if (reg < 0)
 		return -1;
-	if (reg >= REG_LVT && reg < REG_LVT + LVT_COUNT)
-		val &= ~(uint64_t)LVT_READONLY;
-	if (reg == REG_ICR_LOW) {
-		if ((uint32_t)val & ~lapic_regs[reg].wmask)
-			return -1;
-		l->icr_high = (uint32_t)(val >> 32);
-	} else if (val & ~(uint64_t)lapic_regs[reg].wmask) {
+	allowed = lapic_regs[reg].wmask | lapic_regs[reg].ro;
+	if (reg == REG_ICR_LOW)
+		allowed |= 0xffffffff00000000; /* the destination */
+	if (val & ~allowed)
 		return -1;
-	}
-	lapic_reg_write(l, (unsigned)reg, (uint32_t)val);
+	if (reg == REG_ICR_LOW)
+		l->icr_high = (uint32_t)(val >> 32);
+	lapic_reg_write(l, (unsigned)reg, (uint32_t)val & lapic_regs[reg].wmask);
 	return 0;
 }
