@@ -19,6 +19,7 @@ static struct {
 	insn_fn *(*select)(const struct insn *i);
 	bool ends;
 } handlers[ZYDIS_MNEMONIC_MAX_VALUE + 1];
+static bool host_is_amd;
 static pthread_once_t decode_once = PTHREAD_ONCE_INIT;
 
 static void decoder_setup(ZydisDecoder *d, ZydisMachineMode mode, ZydisStackWidth width, bool amd)
@@ -51,6 +52,7 @@ static void decode_setup(void)
 							 ops_string_table, ops_bit_table, ops_vec_table,
 							 ops_misc_table};
 
+	host_is_amd = __builtin_cpu_is("amd");
 	for (unsigned amd = 0; amd < 2; amd++) {
 		decoder_setup(&decoders[MODE_16][amd], ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16, amd);
 		decoder_setup(&decoders[MODE_32][amd], ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32, amd);
@@ -127,13 +129,18 @@ static uint8_t address_reg(ZydisRegister r)
 	return INSN_NO_REG;
 }
 
-static void decode_mem(struct insn *i, const ZydisDecodedOperand *o)
+static void decode_mem(struct insn *i, const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *o)
 {
 	i->mem_base = address_reg(o->mem.base);
 	i->mem_index = address_reg(o->mem.index);
 	i->mem_scale =
 	    o->mem.index == ZYDIS_REGISTER_NONE ? 0 : (uint8_t)__builtin_ctz(o->mem.scale ? o->mem.scale : 1);
 	i->disp = o->mem.disp.value;
+	/* Zydis 4.0 takes R13D for "no base" when REX.B meets an address size prefix. */
+	if ((zi->attributes & ZYDIS_ATTRIB_HAS_SIB) && zi->raw.modrm.mod == 0 && zi->raw.sib.base == 5) {
+		i->mem_base = INSN_NO_REG;
+		i->disp = zi->raw.disp.value;
+	}
 	if (o->mem.segment >= ZYDIS_REGISTER_ES && o->mem.segment <= ZYDIS_REGISTER_GS)
 		i->mem_seg = (uint8_t)(o->mem.segment - ZYDIS_REGISTER_ES);
 	i->mem_size = o->size / 8;
@@ -155,7 +162,7 @@ static void decode_visible(struct insn *i, const ZydisDecodedInstruction *zi, co
 		case ZYDIS_OPERAND_TYPE_MEMORY:
 			o->kind = OPD_MEM;
 			i->mem_op = (uint8_t)k;
-			decode_mem(i, z);
+			decode_mem(i, zi, z);
 			break;
 		case ZYDIS_OPERAND_TYPE_POINTER:
 			o->kind = OPD_IMM;
@@ -217,8 +224,15 @@ static enum insn_gate gate_of(const ZydisDecodedInstruction *zi, const ZydisDeco
 	if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX || zi->encoding == ZYDIS_INSTRUCTION_ENCODING_XOP)
 		return GATE_AVX;
 	if (set == ZYDIS_ISA_SET_X87 || set == ZYDIS_ISA_SET_FCMOV || set == ZYDIS_ISA_SET_SSE3X87 ||
-	    zi->meta.isa_ext == ZYDIS_ISA_EXT_X87)
+	    zi->meta.isa_ext == ZYDIS_ISA_EXT_X87 || uses_reg_range(zi, ops, ZYDIS_REGISTER_ST0, ZYDIS_REGISTER_X87TAG))
 		return GATE_X87;
+	switch (zi->mnemonic) { /* from memory they name no XMM register */
+	case ZYDIS_MNEMONIC_CVTSS2SI:
+	case ZYDIS_MNEMONIC_CVTSD2SI:
+	case ZYDIS_MNEMONIC_CVTTSS2SI:
+	case ZYDIS_MNEMONIC_CVTTSD2SI: return GATE_SSE;
+	default: break;
+	}
 	if (uses_reg_range(zi, ops, ZYDIS_REGISTER_XMM0, ZYDIS_REGISTER_ZMM31) || set == ZYDIS_ISA_SET_SSEMXCSR)
 		return GATE_SSE;
 	if (uses_reg_range(zi, ops, ZYDIS_REGISTER_MM0, ZYDIS_REGISTER_MM7) || zi->mnemonic == ZYDIS_MNEMONIC_EMMS ||
@@ -229,8 +243,13 @@ static enum insn_gate gate_of(const ZydisDecodedInstruction *zi, const ZydisDeco
 
 static uint8_t align_of(const ZydisDecodedInstruction *zi, unsigned mem_size)
 {
+	/* AMD's SHA instructions take any alignment (seen on the host the tests run on; Intel's manual says #GP). */
+	if (zi->meta.isa_set == ZYDIS_ISA_SET_SHA && host_is_amd)
+		return 0;
 	switch (zi->mnemonic) {
 	case ZYDIS_MNEMONIC_CMPXCHG16B: return 16;
+	case ZYDIS_MNEMONIC_CVTPD2PI:
+	case ZYDIS_MNEMONIC_CVTTPD2PI: return 16;
 	/* In exception class 4 by their other rules, but made for unaligned data. */
 	case ZYDIS_MNEMONIC_MOVUPS:
 	case ZYDIS_MNEMONIC_MOVUPD:
@@ -299,7 +318,11 @@ static void choose_handler(struct soft_cpu *c, struct insn *i, const ZydisDecode
 {
 	insn_fn *fn = NULL;
 
-	if (!interp_decode_info(c)->isa[zi->meta.isa_set] ||
+	/* The prefetch opcode with a register: NOP to Intel, undefined to AMD. */
+	bool amd_undefined = interp_decode_info(c)->amd_branches && zi->opcode_map == ZYDIS_OPCODE_MAP_0F &&
+			     zi->opcode == 0x0d && zi->raw.modrm.mod == 3;
+
+	if (!interp_decode_info(c)->isa[zi->meta.isa_set] || amd_undefined ||
 	    ((zi->attributes & (ZYDIS_ATTRIB_HAS_VEX | ZYDIS_ATTRIB_HAS_EVEX | ZYDIS_ATTRIB_HAS_XOP)) &&
 	     (c->mode_key & SOFT_KEY_REAL))) {
 		i->exec = insn_undefined;
@@ -318,6 +341,28 @@ int insn_decode_full(const struct soft_cpu *c, const struct insn *i, ZydisDecode
 		     ZydisDecodedOperand *ops)
 {
 	return ZYAN_SUCCESS(ZydisDecoderDecodeFull(decoder_of(c), i->bytes, i->length, zi, ops)) ? 0 : -EINVAL;
+}
+
+/* F3 90 is PAUSE, but with REX.B it stays XCHG with R8, which Zydis 4.0 does not see. */
+static bool xchg_not_pause(const ZydisDecodedInstruction *zi, struct insn *out)
+{
+	if (zi->mnemonic != ZYDIS_MNEMONIC_PAUSE || !(zi->attributes & ZYDIS_ATTRIB_HAS_REX) || !zi->raw.rex.B)
+		return false;
+	out->mnemonic = ZYDIS_MNEMONIC_XCHG;
+	out->opsize = zi->raw.rex.W ? 8 : zi->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE ? 2 : 4;
+	out->nops = 2;
+	out->op[0] = (struct operand){.kind = OPD_REG, .reg = R_R8, .size = out->opsize, .read = true, .write = true};
+	out->op[1] = (struct operand){.kind = OPD_REG, .reg = R_RAX, .size = out->opsize, .read = true, .write = true};
+	out->exec = handlers[ZYDIS_MNEMONIC_XCHG].select(out);
+	return true;
+}
+
+static bool is_vsib(const ZydisDecodedOperand *ops, unsigned n)
+{
+	for (unsigned k = 0; k < n; k++)
+		if (ops[k].type == ZYDIS_OPERAND_TYPE_MEMORY && ops[k].mem.type == ZYDIS_MEMOP_TYPE_VSIB)
+			return true;
+	return false;
 }
 
 /* RETF is RET to Zydis. */
@@ -362,10 +407,20 @@ int insn_decode(struct soft_cpu *c, const uint8_t *buf, unsigned len, uint64_t r
 		    zi.cpu_flags->modified | zi.cpu_flags->set_0 | zi.cpu_flags->set_1 | zi.cpu_flags->undefined;
 	}
 	out->gate = (uint8_t)gate_of(&zi, ops);
+	if (zi.operand_count_visible > 1 && is_vsib(ops, zi.operand_count_visible)) {
+		out->kind = (uint8_t)(zi.avx.vector_length / 8); /* ops_vec.c wants it in bytes */
+		out->imm2 = (uint16_t)(zi.avx.mask.reg - ZYDIS_REGISTER_K0);
+	}
+	/* AMD: a near branch with an operand size prefix keeps 16 bits of the target, unless REX.W. */
+	if (interp_decode_info(c)->amd_branches && zi.meta.branch_type != ZYDIS_BRANCH_TYPE_NONE &&
+	    zi.machine_mode == ZYDIS_MACHINE_MODE_LONG_64 && (zi.attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE) &&
+	    !zi.raw.rex.W)
+		out->opsize = 2;
 	if (out->mem_op != INSN_NO_REG)
 		out->mem_align = align_of(&zi, out->mem_size);
 	out->far_branch = zi.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR || far_return(&zi);
 	out->ends = zi.meta.branch_type != ZYDIS_BRANCH_TYPE_NONE || handlers[zi.mnemonic].ends;
-	choose_handler(c, out, &zi, ops);
+	if (!xchg_not_pause(&zi, out))
+		choose_handler(c, out, &zi, ops);
 	return 0;
 }

@@ -391,6 +391,7 @@ int interp_init(struct soft_cpu *c, struct err *err)
 	}
 	c->blocks = bc;
 	isa_init(c, bc->info.isa);
+	bc->info.amd_branches = isa_vendor_is_amd(c);
 	ret = stub_init(c, err);
 	if (ret)
 		interp_fini(c);

@@ -131,6 +131,14 @@ static void cpuid_of(const struct soft_cpu *c, uint32_t leaf, uint32_t subleaf, 
 		__get_cpuid_count(leaf, subleaf, &out[EAX], &out[EBX], &out[ECX], &out[EDX]);
 }
 
+bool isa_vendor_is_amd(const struct soft_cpu *c)
+{
+	uint32_t r[4];
+
+	cpuid_of(c, 0, 0, r);
+	return r[EBX] == signature_AMD_ebx || r[EBX] == 0x6f677948 /* "Hygo" */;
+}
+
 void isa_init(const struct soft_cpu *c, bool present[ISA_SETS])
 {
 	uint32_t r[4];

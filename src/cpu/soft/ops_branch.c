@@ -42,11 +42,20 @@ static int jmp_relative(struct soft_cpu *c, const struct insn *i)
 	return jump_to(c, relative_target(c, i));
 }
 
+/* Target of JMP and CALL through a register or memory: as wide as the operand size (16 with AMD's 66). */
+static inline int indirect_target(struct soft_cpu *c, const struct insn *i, uint64_t *t)
+{
+	if (i->op[0].kind == OPD_MEM)
+		return mem_load(c, i, i->opsize, t);
+	*t = gpr_read(c, i->op[0].reg, i->opsize);
+	return 0;
+}
+
 static int jmp_indirect(struct soft_cpu *c, const struct insn *i)
 {
 	uint64_t t;
 
-	if (insn_read(c, i, 0, &t))
+	if (indirect_target(c, i, &t))
 		return EXC_RAISED;
 	return jump_to(c, t);
 }
@@ -84,7 +93,7 @@ static int call_indirect(struct soft_cpu *c, const struct insn *i)
 {
 	uint64_t t;
 
-	if (insn_read(c, i, 0, &t))
+	if (indirect_target(c, i, &t))
 		return EXC_RAISED;
 	return call_to(c, i, t);
 }
@@ -123,8 +132,10 @@ static inline int jcc(struct soft_cpu *c, const struct insn *i, unsigned cc)
 
 #define CC_LIST(X)                                                                                                     \
 	X(0, O)                                                                                                        \
-	X(1, NO) X(2, B) X(3, NB) X(4, Z) X(5, NZ) X(6, BE) X(7, NBE) X(8, S) X(9, NS) X(10, P) X(11, NP) X(12, L)     \
-	    X(13, NL) X(14, LE) X(15, NLE)
+	X(1, NO)                                                                                                       \
+	X(2, B)                                                                                                        \
+	X(3, NB)                                                                                                       \
+	X(4, Z) X(5, NZ) X(6, BE) X(7, NBE) X(8, S) X(9, NS) X(10, P) X(11, NP) X(12, L) X(13, NL) X(14, LE) X(15, NLE)
 #define CC_FN(n, name)                                                                                                 \
 	static int j_##name(struct soft_cpu *c, const struct insn *i)                                                  \
 	{                                                                                                              \
@@ -142,15 +153,31 @@ static int jcxz(struct soft_cpu *c, const struct insn *i)
 	return count_register(c, i) ? INSN_NEXT : jump_to(c, relative_target(c, i));
 }
 
+/* The last REP prefix chooses the condition, as seen on AMD hosts: F3 E0 loops while equal. */
+static uint16_t loop_condition(const struct insn *i)
+{
+	uint16_t m = i->mnemonic;
+
+	if (m == ZYDIS_MNEMONIC_LOOP || !__builtin_cpu_is("amd"))
+		return m;
+	for (unsigned k = 0; k + 2 < i->length; k++) {
+		if (i->bytes[k] == 0xf3)
+			m = ZYDIS_MNEMONIC_LOOPE;
+		else if (i->bytes[k] == 0xf2)
+			m = ZYDIS_MNEMONIC_LOOPNE;
+	}
+	return m;
+}
+
 static int loop_family(struct soft_cpu *c, const struct insn *i)
 {
 	uint64_t n = (count_register(c, i) - 1) & size_mask(i->addrsize);
 	bool zf = c->s.rflags & FLAG_ZF, taken = n != 0;
 	int r = INSN_NEXT;
 
-	if (i->mnemonic == ZYDIS_MNEMONIC_LOOPE)
+	if (loop_condition(i) == ZYDIS_MNEMONIC_LOOPE)
 		taken = taken && zf;
-	else if (i->mnemonic == ZYDIS_MNEMONIC_LOOPNE)
+	else if (loop_condition(i) == ZYDIS_MNEMONIC_LOOPNE)
 		taken = taken && !zf;
 	if (taken) {
 		r = jump_to(c, relative_target(c, i));

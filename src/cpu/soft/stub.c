@@ -53,7 +53,6 @@ struct soft_stubs {
 
 struct xsave_layout xsave_layout;
 static bool host_avx, host_avx512;
-static struct sigaction old_sigfpe;
 static pthread_once_t stub_once = PTHREAD_ONCE_INIT;
 static __thread struct soft_stubs *thread_stubs;
 
@@ -92,15 +91,39 @@ __asm__(".text\n"
 	"	ret\n"
 	".size stub_enter, . - stub_enter\n");
 
-static void on_sigfpe(int sig, siginfo_t *info, void *context)
+/* Signals a stub can cause, and who had them before us. */
+static const int stub_signals[] = {SIGFPE, SIGSEGV, SIGILL, SIGBUS};
+static struct sigaction old_action[ARRAY_SIZE(stub_signals)];
+
+/* Not ours: the handler that was there before, or the default after a return to the same instruction. */
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+	for (unsigned k = 0; k < ARRAY_SIZE(stub_signals); k++) {
+		const struct sigaction *old = &old_action[k];
+
+		if (stub_signals[k] != sig)
+			continue;
+		if (old->sa_flags & SA_SIGINFO)
+			old->sa_sigaction(sig, info, context);
+		else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN)
+			old->sa_handler(sig);
+		else
+			sigaction(sig, old, NULL);
+	}
+}
+
+/*
+ * #DE, #MF and #XM are the guest's own. #GP (an alignment rule that only this host
+ * has) and #UD (a form it does not know) are passed to the guest as they are.
+ */
+static void on_stub_signal(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
 	greg_t *g = uc->uc_mcontext.gregs;
 	struct soft_stubs *st = thread_stubs;
 
-	if (!st || (uint64_t)g[REG_RIP] - (uint64_t)(uintptr_t)st->rx >= STUB_ARENA) {
-		/* Not ours: let it happen again as it would have without us. */
-		sigaction(SIGFPE, &old_sigfpe, NULL);
+	if (!st || (uint64_t)g[REG_RIP] - (uint64_t)(uintptr_t)st->rx >= STUB_ARENA || g[REG_TRAPNO] == EXC_PF) {
+		pass_on(sig, info, context);
 		return;
 	}
 	st->fault_mxcsr = uc->uc_mcontext.fpregs->mxcsr;
@@ -184,6 +207,28 @@ static void plan_reg(struct plan *p, ZydisRegister r, bool out)
 	}
 }
 
+/*
+ * Does the vector instruction depend on MXCSR? Zydis 4.0 names it for SSE forms
+ * only. Everything does except integer, move, logic and permute instructions.
+ */
+static bool reads_mxcsr(ZydisMnemonic m)
+{
+	static const char *const not [] = {"p",	      "mov",	   "aes",    "sha",	 "and",	   "or",
+					   "xor",     "unpck",	   "shuf",   "blend",	 "insert", "extract",
+					   "gf2p",    "alig",	   "perm",   "compress", "expand", "lddqu",
+					   "maskmov", "broadcast", "dbpsad", "mpsad",	 "ternlog"};
+	const char *name = ZydisMnemonicGetString(m);
+
+	if (*name == 'v')
+		name++;
+	if (*name == 'k')
+		return false;
+	for (unsigned k = 0; k < ARRAY_SIZE(not ); k++)
+		if (strncmp(name, not [k], strlen(not [k])) == 0)
+			return false;
+	return true;
+}
+
 static void plan_scan(struct plan *p, const struct insn *i)
 {
 	bool upper = p->zi.attributes & (ZYDIS_ATTRIB_HAS_VEX | ZYDIS_ATTRIB_HAS_EVEX | ZYDIS_ATTRIB_HAS_XOP);
@@ -196,6 +241,8 @@ static void plan_scan(struct plan *p, const struct insn *i)
 		else if (o->type == ZYDIS_OPERAND_TYPE_MEMORY)
 			p->mem = true;
 	}
+	if ((i->gate == GATE_SSE || i->gate == GATE_AVX || i->gate == GATE_AVX512) && reads_mxcsr(p->zi.mnemonic))
+		p->mxcsr = true;
 	p->x87 |= i->gate == GATE_X87 || i->gate == GATE_FWAIT || i->gate == GATE_MMX;
 	if (p->zi.mnemonic == ZYDIS_MNEMONIC_VP2INTERSECTD || p->zi.mnemonic == ZYDIS_MNEMONIC_VP2INTERSECTQ) {
 		/* Writes the pair that holds the named opmask. */
@@ -374,7 +421,7 @@ static void emit_vec_load(struct emit *e, unsigned v, unsigned bytes, unsigned b
 	size_t x = XSAVE_OFF;
 
 	if (v >= 16) {
-		EMIT_OP(e, VMOVDQU64, op_reg(ZYDIS_REGISTER_ZMM0 + v),
+		EMIT_OP(e, VMOVDQU64, op_reg(ZYDIS_REGISTER_ZMM0 + v), op_reg(ZYDIS_REGISTER_K0),
 			op_mem(base, x + xsave_layout.zmm_16_31 + 64u * (v - 16), 64));
 		return;
 	}
@@ -519,6 +566,80 @@ static bool x87_is_control(ZydisMnemonic m)
 	}
 }
 
+/* No fault suppression: the whole operand is read whatever the mask. */
+static bool reads_all(const ZydisDecodedInstruction *zi)
+{
+	switch (zi->mnemonic) { /* E4NF in Intel's manual, not in Zydis 4.0 */
+	case ZYDIS_MNEMONIC_VGF2P8AFFINEQB:
+	case ZYDIS_MNEMONIC_VGF2P8AFFINEINVQB:
+	case ZYDIS_MNEMONIC_VCVTNE2PS2BF16:
+	case ZYDIS_MNEMONIC_VDBPSADBW: return true;
+	default: break;
+	}
+	switch (zi->meta.exception_class) {
+	case ZYDIS_EXCEPTION_CLASS_E1NF:
+	case ZYDIS_EXCEPTION_CLASS_E2NF:
+	case ZYDIS_EXCEPTION_CLASS_E3NF:
+	case ZYDIS_EXCEPTION_CLASS_E4NF:
+	case ZYDIS_EXCEPTION_CLASS_E5NF:
+	case ZYDIS_EXCEPTION_CLASS_E6NF:
+	case ZYDIS_EXCEPTION_CLASS_E9NF:
+	case ZYDIS_EXCEPTION_CLASS_E10NF: return true;
+	default: return false;
+	}
+}
+
+/* Units of a source of `count` that BROADCAST_MODE_count_TO_n repeats. */
+static unsigned broadcast_units(ZydisBroadcastMode m)
+{
+	if (m <= ZYDIS_BROADCAST_MODE_1_TO_64)
+		return 1;
+	if (m <= ZYDIS_BROADCAST_MODE_2_TO_16)
+		return 2;
+	return m <= ZYDIS_BROADCAST_MODE_4_TO_16 ? 4 : 8;
+}
+
+static unsigned broadcast_copies(ZydisBroadcastMode m)
+{
+	static const uint8_t to[] = {
+	    [ZYDIS_BROADCAST_MODE_1_TO_2] = 2,	 [ZYDIS_BROADCAST_MODE_1_TO_4] = 4,
+	    [ZYDIS_BROADCAST_MODE_1_TO_8] = 8,	 [ZYDIS_BROADCAST_MODE_1_TO_16] = 16,
+	    [ZYDIS_BROADCAST_MODE_1_TO_32] = 32, [ZYDIS_BROADCAST_MODE_1_TO_64] = 64,
+	    [ZYDIS_BROADCAST_MODE_2_TO_4] = 4,	 [ZYDIS_BROADCAST_MODE_2_TO_8] = 8,
+	    [ZYDIS_BROADCAST_MODE_2_TO_16] = 16, [ZYDIS_BROADCAST_MODE_4_TO_8] = 8,
+	    [ZYDIS_BROADCAST_MODE_4_TO_16] = 16, [ZYDIS_BROADCAST_MODE_8_TO_16] = 16,
+	};
+
+	return to[m];
+}
+
+static void describe_opmask(const struct plan *p, const ZydisDecodedOperand *m, struct stub *s)
+{
+	const ZydisDecodedInstruction *zi = &p->zi;
+	const ZydisDecodedOperand *dst = &p->ops[0];
+	const char *name = ZydisMnemonicGetString(zi->mnemonic);
+	unsigned bytes = m->size / 8, n;
+
+	s->kind = STUB_MASK_K;
+	s->mask_reg = (uint8_t)(zi->avx.mask.reg - ZYDIS_REGISTER_K0);
+	s->compressed = strstr(name, "compress") || strstr(name, "expand");
+	s->broadcast = zi->avx.broadcast.mode != ZYDIS_BROADCAST_MODE_INVALID;
+	/* One mask bit per element of the operation: the fewer of source's and destination's. */
+	n = m->element_count;
+	if (s->broadcast)
+		n = broadcast_copies(zi->avx.broadcast.mode);
+	else if (dst->type == ZYDIS_OPERAND_TYPE_REGISTER && dst->reg.value >= ZYDIS_REGISTER_XMM0 &&
+		 dst->reg.value <= ZYDIS_REGISTER_ZMM31 && !s->compressed)
+		n = MIN(n, (unsigned)dst->element_count);
+	s->mask_bits = (uint8_t)MIN(MAX(n, 1u), 64u);
+	if (s->broadcast) {
+		s->units = (uint8_t)broadcast_units(zi->avx.broadcast.mode);
+	} else {
+		s->units = (uint8_t)MIN((unsigned)s->mask_bits, bytes);
+	}
+	s->unit_size = (uint8_t)(bytes / s->units);
+}
+
 /* How the memory operand behaves under masks. */
 static void stub_describe(const struct plan *p, const struct insn *i, struct stub *s)
 {
@@ -537,35 +658,24 @@ static void stub_describe(const struct plan *p, const struct insn *i, struct stu
 	s->kind = STUB_MEM;
 	s->mem_read = m->actions & ZYDIS_OPERAND_ACTION_MASK_READ;
 	s->mem_write = m->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
-	s->elem_size = (uint8_t)MAX(m->element_size / 8, 1);
 	if (strncmp(name, "vmaskmov", 8) == 0 || strncmp(name, "vpmaskmov", 9) == 0) {
+		char last = name[strlen(name) - 1];
+
 		s->kind = STUB_MASK_VEC;
 		/* load: dst, mask, mem; store: mem, mask, src */
 		s->mask_reg = i->op[1].reg;
-		s->elem_size = name[strlen(name) - 1] == 'd' && name[1] == 'm' ? 8
-			       : name[strlen(name) - 1] == 'q'		       ? 8
-									       : 4;
+		s->unit_size = last == 'q' || (last == 'd' && name[1] == 'm') ? 8 : 4;
+		s->units = s->mask_bits = (uint8_t)(m->size / 8 / s->unit_size);
 		return;
 	}
 	if (zi->avx.mask.mode == ZYDIS_MASK_MODE_INVALID || zi->avx.mask.mode == ZYDIS_MASK_MODE_DISABLED ||
 	    zi->avx.mask.reg == ZYDIS_REGISTER_K0 || zi->avx.mask.reg == ZYDIS_REGISTER_NONE)
 		return;
-	switch (zi->meta.exception_class) {
-	case ZYDIS_EXCEPTION_CLASS_E1NF:
-	case ZYDIS_EXCEPTION_CLASS_E2NF:
-	case ZYDIS_EXCEPTION_CLASS_E3NF:
-	case ZYDIS_EXCEPTION_CLASS_E4NF:
-	case ZYDIS_EXCEPTION_CLASS_E5NF:
-	case ZYDIS_EXCEPTION_CLASS_E6NF:
-	case ZYDIS_EXCEPTION_CLASS_E9NF:
-	case ZYDIS_EXCEPTION_CLASS_E10NF: return; /* no fault suppression */
-	default: break;
+	if (reads_all(zi)) {
+		s->mem_read = true; /* what a masked store leaves alone must be in the buffer */
+		return;
 	}
-	s->kind = STUB_MASK_K;
-	s->mask_reg = (uint8_t)(zi->avx.mask.reg - ZYDIS_REGISTER_K0);
-	s->compressed = zi->meta.category == ZYDIS_CATEGORY_EXPAND || zi->meta.category == ZYDIS_CATEGORY_COMPRESS ||
-			strstr(name, "compress") || strstr(name, "expand");
-	s->broadcast = zi->avx.broadcast.mode != ZYDIS_BROADCAST_MODE_INVALID;
+	describe_opmask(p, m, s);
 }
 
 const struct stub *stub_make(struct soft_cpu *c, const struct insn *i)
@@ -617,7 +727,7 @@ void stub_flush(struct soft_cpu *c)
 
 static void stub_setup(void)
 {
-	struct sigaction sa = {.sa_sigaction = on_sigfpe, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	struct sigaction sa = {.sa_sigaction = on_stub_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 	_Alignas(16) uint8_t image[512] = {0};
 	uint32_t a, b, d, e;
 
@@ -633,7 +743,8 @@ static void stub_setup(void)
 #undef AREA
 	__asm__ volatile("fxsave64 %0" : "=m"(image));
 	xsave_layout.mxcsr_mask = ld32le(image + 28) ? ld32le(image + 28) : 0xffbf;
-	sigaction(SIGFPE, &sa, &old_sigfpe);
+	for (unsigned k = 0; k < ARRAY_SIZE(stub_signals); k++)
+		sigaction(stub_signals[k], &sa, &old_action[k]);
 }
 
 int stub_init(struct soft_cpu *c, struct err *err)

@@ -23,9 +23,11 @@ struct stub {
 	bool x87;	   /* x87 or MMX: the whole x87 image goes through the host */
 	bool x87_pointers; /* not a control instruction: it moves FIP, FDP and FOP */
 	bool mem_read, mem_write;
-	uint8_t elem_size; /* of a masked operand, bytes */
-	uint8_t mask_reg;  /* opmask or vector number */
-	bool compressed;   /* active elements are contiguous (EXPAND, COMPRESS) */
+	/* Masked operands: the memory has `units` of unit_size bytes. Bit k of the mask is for unit k, or
+	 * k % units in a broadcast; only mask_bits bits count. */
+	uint8_t unit_size, units, mask_bits;
+	uint8_t mask_reg; /* opmask or vector number */
+	bool compressed;  /* active elements are contiguous (EXPAND, COMPRESS) */
 	bool broadcast;
 };
 

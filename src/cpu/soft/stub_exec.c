@@ -76,6 +76,8 @@ static int stub_fault(struct soft_cpu *c, int fault)
 	switch (fault & 0xff) {
 	case EXC_XM: return soft_raise(c, c->s.cr4 & CR4_OSXMMEXCPT ? EXC_XM : EXC_UD);
 	case EXC_MF: return soft_raise(c, EXC_MF);
+	case EXC_UD: return soft_raise(c, EXC_UD);
+	case EXC_GP: return soft_raise_code(c, EXC_GP, 0);
 	default: return soft_raise(c, EXC_DE);
 	}
 }
@@ -180,7 +182,8 @@ static int bounce(struct soft_cpu *c, const struct insn *i, const struct stub *s
 
 	if (s->mem_write && mmu_probe(c, lin, size, MMU_WRITE, c->mmu_index))
 		return EXC_RAISED;
-	if (s->mem_read) {
+	/* An x87 store with an unmasked exception does not store. */
+	if (s->mem_read || s->x87) {
 		if (word) {
 			if (mmu_load(c, lin, size, &v))
 				return EXC_RAISED;
@@ -198,26 +201,18 @@ static int bounce(struct soft_cpu *c, const struct insn *i, const struct stub *s
 	return mmu_store(c, lin, size, v & size_mask(size));
 }
 
-/* Bit k set: memory element k is accessed. */
-static uint64_t active_elements(struct soft_cpu *c, const struct insn *i, const struct stub *s, unsigned n)
+/* The mask as one bit per element, from an opmask or from the sign bits of a vector. */
+static uint64_t mask_value(const struct soft_cpu *c, const struct stub *s)
 {
 	const uint8_t *x = c->s.xsave;
 	uint64_t m = 0;
 
 	if (s->kind == STUB_MASK_K) {
 		m = ld64le(x + xsave_layout.opmask + 8u * s->mask_reg);
-		if (s->broadcast)
-			m = m != 0;
-		m &= n >= 64 ? ~0ull : (1ull << n) - 1;
-		if (s->compressed) {
-			unsigned count = (unsigned)__builtin_popcountll(m);
-
-			m = count >= 64 ? ~0ull : (1ull << count) - 1;
-		}
-		return m;
+		return s->mask_bits >= 64 ? m : m & ((1ull << s->mask_bits) - 1);
 	}
-	for (unsigned k = 0; k < n; k++) {
-		unsigned at = k * s->elem_size + s->elem_size - 1; /* the byte with the sign */
+	for (unsigned k = 0; k < s->units; k++) {
+		unsigned at = k * s->unit_size + s->unit_size - 1u; /* the byte with the sign */
 		const uint8_t *p = at < 16 ? x + XSAVE_XMM + 16u * s->mask_reg + at
 					   : x + xsave_layout.ymm_high + 16u * s->mask_reg + (at - 16);
 
@@ -226,29 +221,45 @@ static uint64_t active_elements(struct soft_cpu *c, const struct insn *i, const 
 	return m;
 }
 
+/* Bit k set: unit k of the memory operand is accessed. */
+static uint64_t active_units(const struct soft_cpu *c, const struct stub *s)
+{
+	uint64_t m = mask_value(c, s), r = 0;
+
+	if (s->compressed) {
+		unsigned count = (unsigned)__builtin_popcountll(m);
+
+		return count >= 64 ? ~0ull : (1ull << count) - 1;
+	}
+	for (unsigned k = 0; k < s->mask_bits; k++)
+		if (m >> k & 1)
+			r |= 1ull << (s->broadcast ? k % s->units : k);
+	return r;
+}
+
 /* Only the active elements may fault or be written. */
 static int bounce_masked(struct soft_cpu *c, const struct insn *i, const struct stub *s, uint64_t lin)
 {
 	_Alignas(64) uint8_t buf[64] = {0};
-	unsigned esize = s->elem_size, n = MAX(i->mem_size / esize, 1u);
-	uint64_t active = active_elements(c, i, s, MIN(n, 64u));
+	unsigned size = s->unit_size;
+	uint64_t active = active_units(c, s);
 	int r;
 
-	for (unsigned k = 0; k < n && k < 64; k++) {
+	for (unsigned k = 0; k < s->units; k++) {
 		if (!(active >> k & 1))
 			continue;
 		if (s->mem_write) {
-			if (mmu_probe(c, lin + k * esize, esize, MMU_WRITE, c->mmu_index))
+			if (mmu_probe(c, lin + k * size, size, MMU_WRITE, c->mmu_index))
 				return EXC_RAISED;
-		} else if (mmu_read_buf(c, lin + k * esize, buf + k * esize, esize, c->mmu_index)) {
+		} else if (mmu_read_buf(c, lin + k * size, buf + k * size, size, c->mmu_index)) {
 			return EXC_RAISED;
 		}
 	}
 	r = run_stub(c, i, s, buf);
 	if (r || !s->mem_write)
 		return r;
-	for (unsigned k = 0; k < n && k < 64; k++)
-		if ((active >> k & 1) && mmu_write_buf(c, lin + k * esize, buf + k * esize, esize, c->mmu_index))
+	for (unsigned k = 0; k < s->units; k++)
+		if ((active >> k & 1) && mmu_write_buf(c, lin + k * size, buf + k * size, size, c->mmu_index))
 			return EXC_RAISED;
 	return 0;
 }
@@ -263,7 +274,8 @@ static int stub_mem_slow(struct soft_cpu *c, const struct insn *i, const struct 
 
 	if (insn_mem_linear(c, i, size, s->mem_write, &lin))
 		return EXC_RAISED;
-	if (i->mem_align && (lin & (i->mem_align - 1u)))
+	/* Nothing is accessed, and so nothing misaligned, when every element is masked off. */
+	if (i->mem_align && (lin & (i->mem_align - 1u)) && (s->kind != STUB_MASK_K || active_units(c, s)))
 		return soft_raise_code(c, EXC_GP, 0);
 	if (s->kind != STUB_MEM)
 		return bounce_masked(c, i, s, lin);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * One instruction test: the state before, and the state after as the host CPU
+ * or the software CPU left it. Both sides use the same virtual addresses.
+ */
+#ifndef KELVIN_TESTS_INSN_CASE_H
+#define KELVIN_TESTS_INSN_CASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/util.h"
+#include "cpu/state.h"
+
+/* Two pages of code filled with INT3; two of data between unmapped ones; one read-only page. */
+#define CASE_CODE      0x10000000ull
+#define CASE_CODE_SIZE 0x2000u
+#define CASE_DATA      0x20000000ull
+#define CASE_DATA_SIZE 0x2000u
+#define CASE_RO	       0x20004000ull
+#define CASE_RO_SIZE   0x1000u
+
+struct case_state {
+	uint64_t gpr[16], rip, rflags;
+	_Alignas(64) uint8_t xsave[CPU_XSAVE_SIZE];
+};
+
+enum case_fill { FILL_BITS, FILL_DOUBLE, FILL_FLOAT, FILL_SMALL, FILL_SPECIAL, FILLS };
+
+struct insn_case {
+	struct case_state in;
+	uint64_t data_seed;
+	enum case_fill fill;
+	uint8_t bytes[15];
+	uint8_t len;
+	uint16_t mnemonic;
+	uint32_t undefined; /* flags the manuals leave open */
+};
+
+struct case_result {
+	struct case_state out;
+	bool valid;
+	int trap; /* exception vector; 3 = ran to the INT3 behind it */
+	uint64_t err, cr2;
+	uint8_t data[CASE_DATA_SIZE];
+};
+
+/* Deterministic random numbers. */
+struct rng {
+	uint64_t s;
+};
+static inline uint64_t rng_next(struct rng *r)
+{
+	uint64_t z = (r->s += 0x9e3779b97f4a7c15ull);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+	return z ^ (z >> 31);
+}
+static inline unsigned rng_below(struct rng *r, unsigned n)
+{
+	return (unsigned)((rng_next(r) >> 32) * n >> 32);
+}
+/* Memory or register contents of a kind. */
+void case_fill(struct rng *r, enum case_fill kind, void *buf, size_t len);
+
+/* ---- insn_gen.c: makes cases ------------------------------------------------- */
+struct case_gen;
+struct case_gen *gen_create(uint64_t seed);
+void gen_next(struct case_gen *g, struct insn_case *out);
+unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list);
+/* Only this mnemonic from now on; false when it has no form that can be tested. */
+bool gen_only(struct case_gen *g, const char *mnemonic);
+void gen_free(struct case_gen *g);
+
+/* ---- insn_native.c: runs them on the host, in a child ------------------------- */
+int native_start(unsigned max_cases);
+/* Fills results[0..n); one whose child died stays !valid. */
+void native_run(const struct insn_case *cases, unsigned n);
+const struct case_result *native_result(unsigned k);
+void native_stop(void);
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Instruction tests: the interpreter against the host CPU. Random cases over
+ * every opcode Zydis knows and the host has (insn_gen.c), original bytes run
+ * natively in a child (insn_native.c); registers, flags, memory, vector state
+ * and exceptions must agree.
+ *
+ *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <Zydis/Zydis.h>
+#include "cpu/soft/stub.h"
+#include "insn_case.h"
+#include "soft_guest.h"
+
+#define BATCH 256
+
+static struct guest guest;
+static uint8_t *code_host, *data_host;
+static bool verbose;
+static struct coverage {
+	unsigned run, failed, open_flags;
+} coverage[ZYDIS_MNEMONIC_MAX_VALUE + 1];
+
+/* ---- the software side ------------------------------------------------------------- */
+
+static void soft_setup(void)
+{
+	struct rng rng = {1};
+
+	if (guest_create(&guest)) {
+		fprintf(stderr, "cannot create the software CPU\n");
+		exit(2);
+	}
+	code_host = guest_map(&guest, CASE_CODE, CASE_CODE_SIZE, GUEST_W | GUEST_X);
+	data_host = guest_map(&guest, CASE_DATA, CASE_DATA_SIZE, GUEST_W);
+	case_fill(&rng, FILL_BITS, guest_map(&guest, CASE_RO, CASE_RO_SIZE, 0), CASE_RO_SIZE);
+	memset(code_host, 0xcc, CASE_CODE_SIZE);
+	guest_user64(&guest);
+}
+
+static void soft_run(const struct insn_case *ic, struct case_result *r)
+{
+	struct soft_cpu *c = guest.c;
+	struct rng rng = {ic->data_seed};
+	uint8_t *at = code_host + (ic->in.rip - CASE_CODE);
+	int ret;
+
+	case_fill(&rng, ic->fill, data_host, CASE_DATA_SIZE);
+	memcpy(at, ic->bytes, ic->len);
+	mem_mark_written(&guest.mem, at, ic->len);
+	memcpy(c->s.gpr, ic->in.gpr, sizeof(c->s.gpr));
+	c->s.rip = ic->in.rip;
+	c->s.rflags = ic->in.rflags;
+	memcpy(c->s.xsave, ic->in.xsave, CPU_XSAVE_SIZE);
+	c->exc_raised = false;
+	soft_mode_changed(c);
+	ret = interp_step(c);
+	/* A branch into the instruction's own bytes goes on there, as it does on the host. */
+	for (unsigned k = 0; !ret && c->s.rip - ic->in.rip < ic->len && k < 100000; k++)
+		ret = interp_step(c);
+	/* A jump out of the code pages faults at its target on the host. */
+	if (!ret && (c->s.rip < CASE_CODE || c->s.rip >= CASE_CODE + CASE_CODE_SIZE))
+		ret = interp_step(c);
+	r->trap = ret ? c->exc_vector : 3;
+	r->err = ret && c->exc_has_code ? c->exc_code : 0;
+	r->cr2 = ret && c->exc_vector == EXC_PF ? c->exc_cr2 : 0;
+	memcpy(r->out.gpr, c->s.gpr, sizeof(r->out.gpr));
+	r->out.rip = c->s.rip;
+	r->out.rflags = c->s.rflags;
+	memcpy(r->out.xsave, c->s.xsave, CPU_XSAVE_SIZE);
+	memcpy(r->data, data_host, CASE_DATA_SIZE);
+	memset(at, 0xcc, ic->len);
+	mem_mark_written(&guest.mem, at, ic->len);
+}
+
+/* ---- comparing ------------------------------------------------------------------------ */
+
+/* Components a signal frame left out are in their initial state. */
+static void expand_xsave(uint8_t *x)
+{
+	uint64_t bv = ld64le(x + 512);
+
+	if (!(bv & 1)) {
+		memset(x, 0, 24);
+		st16le(x, 0x37f);
+		memset(x + 32, 0, 128);
+	}
+	if (!(bv & 2))
+		memset(x + 160, 0, 256);
+	if (!(bv & 4))
+		memset(x + xsave_layout.ymm_high, 0, 256);
+	if (!(bv & 0x20) && xsave_layout.opmask)
+		memset(x + xsave_layout.opmask, 0, 64);
+	if (!(bv & 0x40) && xsave_layout.zmm_high)
+		memset(x + xsave_layout.zmm_high, 0, 512);
+	if (!(bv & 0x80) && xsave_layout.zmm_16_31)
+		memset(x + xsave_layout.zmm_16_31, 0, 1024);
+}
+
+static bool differ(const char *what, const uint8_t *host, const uint8_t *soft, size_t len, bool print)
+{
+	if (memcmp(host, soft, len) == 0)
+		return false;
+	if (print) {
+		size_t k = 0;
+
+		while (host[k] == soft[k])
+			k++;
+		printf("  %s: first difference at byte %zu\n    host", what, k);
+		for (size_t j = k & ~7ul; j < MIN(len, (k & ~7ul) + 16); j++)
+			printf(" %02x", host[j]);
+		printf("\n    soft");
+		for (size_t j = k & ~7ul; j < MIN(len, (k & ~7ul) + 16); j++)
+			printf(" %02x", soft[j]);
+		printf("\n");
+	}
+	return true;
+}
+
+static bool differ64(const char *what, uint64_t host, uint64_t soft, bool print)
+{
+	if (host != soft && print)
+		printf("  %s: host %#llx soft %#llx\n", what, (unsigned long long)host, (unsigned long long)soft);
+	return host != soft;
+}
+
+static bool compare_xsave(struct case_result *h, struct case_result *s, bool print)
+{
+	uint8_t *a = h->out.xsave, *b = s->out.xsave;
+	bool bad = false;
+
+	expand_xsave(a);
+	bad |= differ("x87 control", a, b, 2, print);
+	if (h->trap == 3) { /* AMD CPUs enter MMX state before they fault */
+		bad |= differ("x87 status", a + 2, b + 2, 2, print);
+		bad |= differ("x87 tags", a + 4, b + 4, 1, print);
+	}
+	/* AMD CPUs save the pointers only with an unmasked exception pending; FNSTENV tests see the rest. */
+	if (a[2] & 0x80) {
+		bad |= differ("x87 opcode", a + 6, b + 6, 2, print);
+		bad |= differ("x87 pointers", a + 8, b + 8, 16, print);
+	}
+	bad |= differ("mxcsr", a + 24, b + 24, 4, print);
+	for (unsigned k = 0; k < 8 && h->trap == 3; k++)
+		bad |= differ("st", a + 32 + 16 * k, b + 32 + 16 * k, 10, print);
+	bad |= differ("xmm", a + 160, b + 160, 256, print);
+	if (xsave_layout.ymm_high)
+		bad |= differ("ymm high", a + xsave_layout.ymm_high, b + xsave_layout.ymm_high, 256, print);
+	if (xsave_layout.opmask)
+		bad |= differ("opmask", a + xsave_layout.opmask, b + xsave_layout.opmask, 64, print);
+	if (xsave_layout.zmm_high)
+		bad |= differ("zmm high", a + xsave_layout.zmm_high, b + xsave_layout.zmm_high, 512, print);
+	if (xsave_layout.zmm_16_31)
+		bad |= differ("zmm16-31", a + xsave_layout.zmm_16_31, b + xsave_layout.zmm_16_31, 1024, print);
+	return bad;
+}
+
+/* Instructions that access memory in several pieces. */
+static bool pieces(const struct insn_case *ic)
+{
+	const char *name = ZydisMnemonicGetString((ZydisMnemonic)ic->mnemonic);
+
+	return name[0] == 'v' || strncmp(name, "maskmov", 7) == 0 || name[0] == 'f';
+}
+
+static bool compare(const struct insn_case *ic, struct case_result *h, struct case_result *s, bool print)
+{
+	static const char *const name[16] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+					     "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
+	uint64_t hf = h->out.rflags & (FLAG_ARITH | FLAG_DF), sf = s->out.rflags & (FLAG_ARITH | FLAG_DF);
+	bool bad = false;
+
+	bad |= differ64("exception", (uint64_t)h->trap, (uint64_t)s->trap, print);
+	bad |= differ64("rip", h->out.rip, s->out.rip, print);
+	for (unsigned k = 0; k < 16; k++)
+		bad |= differ64(name[k], h->out.gpr[k], s->out.gpr[k], print);
+	bad |= differ64("flags", hf & ~(uint64_t)ic->undefined, sf & ~(uint64_t)ic->undefined, print);
+	if (hf != sf && ((hf ^ sf) & ~(uint64_t)ic->undefined) == 0)
+		coverage[ic->mnemonic].open_flags++;
+	/* The host's kernel half is mapped for the host's kernel. */
+	if (h->trap == s->trap && (h->trap == EXC_PF || h->trap == EXC_GP) && !(h->cr2 >> 63))
+		bad |= differ64("error code", h->err, s->err, print);
+	if (h->trap == s->trap && h->trap == EXC_PF) {
+		/* Which byte of a long or masked operand is reported is the implementation's choice. */
+		uint64_t keep = pieces(ic) ? PAGE_MASK : ~0ull;
+
+		bad |= differ64("cr2", h->cr2 & keep, s->cr2 & keep, print);
+	}
+	bad |= differ("memory", h->data, s->data, CASE_DATA_SIZE, print);
+	bad |= compare_xsave(h, s, print);
+	return bad;
+}
+
+static void print_case(const struct insn_case *ic)
+{
+	ZydisDisassembledInstruction d;
+
+	printf("FAIL ");
+	if (ZYAN_SUCCESS(ZydisDisassembleIntel(ZYDIS_MACHINE_MODE_LONG_64, ic->in.rip, ic->bytes, ic->len, &d)))
+		printf("%s", d.text);
+	printf("  [");
+	for (unsigned k = 0; k < ic->len; k++)
+		printf("%s%02x", k ? " " : "", ic->bytes[k]);
+	printf("]\n  rip %#llx rflags %#llx", (unsigned long long)ic->in.rip, (unsigned long long)ic->in.rflags);
+	for (unsigned k = 0; k < 16; k++)
+		printf(" %llx", (unsigned long long)ic->in.gpr[k]);
+	printf("\n");
+}
+
+/* ---- main -------------------------------------------------------------------------------- */
+
+static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned n)
+{
+	static struct case_result soft;
+	unsigned failed = 0;
+
+	for (unsigned k = 0; k < n; k++)
+		gen_next(g, &cases[k]);
+	native_run(cases, n);
+	for (unsigned k = 0; k < n; k++) {
+		struct case_result *h = (struct case_result *)(uintptr_t)native_result(k);
+		struct coverage *cov = &coverage[cases[k].mnemonic];
+
+		if (!h->valid) {
+			printf("the native child died in this case:\n");
+			print_case(&cases[k]);
+			continue;
+		}
+		soft_run(&cases[k], &soft);
+		cov->run++;
+		if (!compare(&cases[k], h, &soft, false))
+			continue;
+		cov->failed++;
+		failed++;
+		if (verbose || cov->failed <= 2) {
+			print_case(&cases[k]);
+			compare(&cases[k], h, &soft, true);
+		}
+	}
+	return failed;
+}
+
+static void print_table(const struct case_gen *g)
+{
+	const uint16_t *list;
+	unsigned n = gen_mnemonics(g, &list), never = 0, bad = 0;
+
+	for (unsigned k = 0; k < n; k++) {
+		const struct coverage *c = &coverage[list[k]];
+
+		never += !c->run;
+		bad += c->failed != 0;
+		printf("%-20s %7u cases %5u failed %5u with other undefined flags\n",
+		       ZydisMnemonicGetString((ZydisMnemonic)list[k]), c->run, c->failed, c->open_flags);
+	}
+	printf("%u mnemonics can be tested here, %u not reached, %u with failures\n", n, never, bad);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long count = 20000, failed = 0, done = 0;
+	const char *only = NULL;
+	uint64_t seed = 1;
+	bool table = false;
+	struct case_gen *g;
+	static struct insn_case cases[BATCH];
+
+	for (int k = 1; k < argc; k++) {
+		if (strcmp(argv[k], "--count") == 0 && k + 1 < argc)
+			count = strtoul(argv[++k], NULL, 0);
+		else if (strcmp(argv[k], "--seed") == 0 && k + 1 < argc)
+			seed = strtoull(argv[++k], NULL, 0);
+		else if (strcmp(argv[k], "--only") == 0 && k + 1 < argc)
+			only = argv[++k];
+		else if (strcmp(argv[k], "--table") == 0)
+			table = true;
+		else if (strcmp(argv[k], "--verbose") == 0)
+			verbose = true;
+		else {
+			fprintf(stderr,
+				"usage: test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]\n");
+			return 2;
+		}
+	}
+	setlinebuf(stdout);
+	soft_setup();
+	g = gen_create(seed);
+	if (only && !gen_only(g, only)) {
+		fprintf(stderr, "no form of '%s' can be tested on this host\n", only);
+		return 2;
+	}
+	if (native_start(BATCH))
+		return 2;
+	while (done < count) {
+		unsigned n = (unsigned)MIN(count - done, (unsigned long)BATCH);
+
+		failed += run_batch(g, cases, n);
+		done += n;
+	}
+	if (table)
+		print_table(g);
+	printf("%lu cases, seed %llu: %lu failed\n", done, (unsigned long long)seed, failed);
+	gen_free(g);
+	guest_destroy(&guest);
+	return failed != 0;
+}

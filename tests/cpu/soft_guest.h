@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A software CPU without a machine: RAM, page tables for the tests' pages, ring 3 or 0. */
+#ifndef KELVIN_TESTS_SOFT_GUEST_H
+#define KELVIN_TESTS_SOFT_GUEST_H
+
+#include "cpu/soft/soft.h"
+
+struct guest {
+	struct mem_map mem;
+	struct soft_accel accel;
+	struct soft_cpu *c;
+	struct vcpu *vcpus[1];
+	struct cpu_host host;
+	uint8_t *ram;
+	uint64_t next_table, next_page; /* bump allocators in guest-physical memory */
+};
+
+int guest_create(struct guest *g);
+void guest_destroy(struct guest *g);
+#define GUEST_W 1u
+#define GUEST_X 2u
+/* Map `size` bytes of fresh RAM at a linear address for user mode; returns the host pointer. */
+uint8_t *guest_map(struct guest *g, uint64_t lin, uint64_t size, unsigned rights);
+/* 64-bit user mode with everything enabled that the host has. */
+void guest_user64(struct guest *g);
+
+#endif
