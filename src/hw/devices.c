@@ -30,6 +30,10 @@ const struct dev_ops *const dev_table[] = {
     &virtio_blk_pci_transitional_ops,
     &virtio_blk_pci_non_transitional_ops,
     &virtio_rng_pci_ops,
+    &virtio_serial_pci_ops,
+    &virtio_serial_ops,
+    &virtconsole_ops,
+    &virtserialport_ops,
     NULL,
 };
 /* clang-format on */

@@ -24,13 +24,15 @@ static const struct device_row {
 	const char *text;
 	uint16_t modern_id, legacy_id, type;
 	unsigned nqueues;
-	bool device_writes; /* queue 0 wants writable buffers first */
+	bool device_writes; /* the queue below wants writable buffers first */
 	const char *drive;
+	unsigned queue; /* the one that hostile rings are given to */
 } device_table[] = {
-    {"virtio-blk-pci,drive=d,num-queues=2", 0x1042, 0x1001, 2, 2, false, "d"},
-    {"virtio-blk-pci-transitional,drive=d", 0x1042, 0x1001, 2, 1, false, "d"},
-    {"virtio-blk-pci-non-transitional,drive=d", 0x1042, 0, 2, 1, false, "d"},
-    {"virtio-rng-pci", 0x1044, 0x1005, 4, 1, true, NULL},
+    {"virtio-blk-pci,drive=d,num-queues=2", 0x1042, 0x1001, 2, 2, false, "d", 0},
+    {"virtio-blk-pci-transitional,drive=d", 0x1042, 0x1001, 2, 1, false, "d", 0},
+    {"virtio-blk-pci-non-transitional,drive=d", 0x1042, 0, 2, 1, false, "d", 0},
+    {"virtio-rng-pci", 0x1044, 0x1005, 4, 1, true, NULL, 0},
+    {"virtio-serial-pci,max_ports=3", 0x1043, 0x1003, 3, 8, false, NULL, 1},
 };
 
 static struct machine m;
@@ -357,16 +359,16 @@ static void test_hostile_rings(void **state)
 		for (size_t b = 0; b < ARRAY_SIZE(bad_table); b++) {
 			const uint64_t before = vio()->stats.broken;
 			const unsigned irqs = m.msi_count[0];
-			guest_start(&g, ~0ull, 1, 8, true);
-			bad_table[b](&g.q[0]);
-			guest_kick(&g.q[0]);
+			guest_start(&g, ~0ull, row->queue + 1, 8, true);
+			bad_table[b](&g.q[row->queue]);
+			guest_kick(&g.q[row->queue]);
 			machine_settle(&m);
 			if (!(guest_status(&g) & 0x40))
 				fail_msg("%s: hostile ring %zu was not noticed", row->text, b);
 			assert_int_equal(vio()->stats.broken, before + 1);
 			assert_int_equal(m.msi_count[0], irqs + 1); /* the configuration interrupt */
 			/* Nothing more happens until the reset. */
-			guest_kick(&g.q[0]);
+			guest_kick(&g.q[row->queue]);
 			machine_settle(&m);
 			assert_int_equal(vio()->stats.broken, before + 1);
 			guest_set_status(&g, 0);
@@ -410,8 +412,8 @@ static void test_random_rings(void **state)
 	{
 		attach(GUEST_MODERN);
 		for (int round = 0; round < 150; round++) {
-			guest_start(&g, ~0ull, 1, 8, round & 1);
-			uint8_t *ring = guest_ptr(&m, g.q[0].desc);
+			guest_start(&g, ~0ull, row->queue + 1, 8, round & 1);
+			uint8_t *ring = guest_ptr(&m, g.q[row->queue].desc);
 			for (int k = 0; k < 40; k++) {
 				s ^= s << 13;
 				s ^= s >> 7;
@@ -420,10 +422,10 @@ static void test_random_rings(void **state)
 				if (s & 0x100)
 					ring[at] = (uint8_t)s;
 				else
-					guest_set_desc(&g.q[0], (unsigned)(s >> 40) & 7, BUFFER_BASE + (s & 0xfff00),
-						       (uint32_t)(s >> 52) & 0x3ff, (uint16_t)(s >> 12) & 7,
-						       (uint16_t)(s >> 30) & 7);
-				guest_kick(&g.q[0]);
+					guest_set_desc(&g.q[row->queue], (unsigned)(s >> 40) & 7,
+						       BUFFER_BASE + (s & 0xfff00), (uint32_t)(s >> 52) & 0x3ff,
+						       (uint16_t)(s >> 12) & 7, (uint16_t)(s >> 30) & 7);
+				guest_kick(&g.q[row->queue]);
 				machine_settle(&m);
 			}
 			guest_set_status(&g, 0);

@@ -162,6 +162,11 @@ int virtio_pop(struct virtio *v, struct virtio_queue *q)
 	return ret;
 }
 
+bool virtio_notify_on(struct virtio *v, struct virtio_queue *q)
+{
+	return virtq_notify_on(&q->vq) && may_run(v);
+}
+
 /* ---- completion ------------------------------------------------------------- */
 
 void virtio_req_init(struct virtio *v, struct virtio_queue *q, struct virtio_req *req)

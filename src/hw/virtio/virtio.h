@@ -149,6 +149,8 @@ static inline bool virtio_has(const struct virtio *v, unsigned feature)
  * may not run. A broken queue turns into NEEDS_RESET here.
  */
 int virtio_pop(struct virtio *v, struct virtio_queue *q);
+/* virtq_notify_on; true only when virtio_pop would find something. dev.lock held. */
+bool virtio_notify_on(struct virtio *v, struct virtio_queue *q);
 /* The driver broke the rules of the device (not of the ring). dev.lock held. */
 void virtio_break(struct virtio *v, struct virtio_queue *q, const char *why);
 

@@ -274,7 +274,7 @@ static bool blk_take_batch(struct virtio_blk *blk, struct virtio_queue *q, struc
 		n++;
 	}
 	if (!more)
-		more = virtq_notify_on(&q->vq);
+		more = virtio_notify_on(v, q);
 	else if (n < BATCH_MAX)
 		more = false; /* broken, or out of memory */
 	virtio_unlock(v);

@@ -642,7 +642,7 @@ static int add_event_fds(struct virtio_pci *p, struct err *err)
 {
 	struct virtio *v = &p->vio;
 
-	if (!p->ioeventfd || !v->dev->bus->doorbell)
+	if (!p->ioeventfd || p->no_doorbells || !v->dev->bus->doorbell)
 		return 0;
 	for (unsigned i = 0; i < v->nqueues; i++) {
 		struct virtio_queue *q = &v->queue[i];

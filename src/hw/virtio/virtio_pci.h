@@ -21,7 +21,8 @@ struct virtio_pci {
 	/* properties */
 	int disable_legacy; /* enum onoffauto */
 	bool disable_modern, ioeventfd, event_idx, indirect_desc;
-	uint32_t vectors; /* VIRTIO_PCI_VECTORS_AUTO: one per queue and one for the configuration */
+	uint32_t vectors;  /* VIRTIO_PCI_VECTORS_AUTO: one per queue and one for the configuration */
+	bool no_doorbells; /* set by the device: notifications always take the register */
 	/* registers */
 	uint32_t feature_select, guest_feature_select;
 	uint16_t queue_select;

@@ -9,37 +9,44 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/clock.h"
+#include "base/object.h"
 #include "base/util.h"
 #include "hw/virtio/devices.h"
 #include "hw/virtio/virtio_pci.h"
 
 /* A driver may ask for gigabytes; it gets a part, as the device may give. */
 #define MAX_BYTES 4096
+/* Requests served before other devices get their turn. */
+#define MAX_BATCH 64
 
 struct virtio_rng {
 	struct virtio_pci t;
-	uint64_t bytes; /* counter */
+	struct object_rng *rng; /* or NULL: the host's kernel, as with one */
+	uint64_t bytes;		/* counter */
 };
 
 static void rng_handle(struct virtio *v, struct virtio_queue *q)
 {
 	struct virtio_rng *r = container_of(v, struct virtio_rng, t.vio);
 	uint8_t buf[MAX_BYTES];
+	unsigned left = MAX_BATCH;
 
 	virtio_lock(v);
 	do {
 		virtq_notify_off(&q->vq);
-		while (virtio_pop(v, q)) {
+		while (left && virtio_pop(v, q)) {
 			const size_t want = MIN(v->chain.in_len, sizeof(buf));
 			ssize_t got = getrandom(buf, want, 0);
 			size_t n = got > 0 ? (size_t)got : 0;
 			virtio_iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, buf, n);
 			virtio_push_now(v, q, (uint32_t)n);
 			counter_add(&r->bytes, n);
+			left--;
 		}
-	} while (virtq_notify_on(&q->vq) && !v->broken && !v->paused);
+	} while (virtio_notify_on(v, q) && left);
 	virtio_signal(v, q);
+	if (!left)
+		virtio_kick(v, q);
 	virtio_unlock(v);
 }
 
@@ -53,8 +60,13 @@ static void rng_unrealize(struct dev *d)
 static int rng_realize(struct dev *d, struct err *err)
 {
 	struct virtio_rng *r = container_of(d, struct virtio_rng, t.pci.dev);
+	const char *file = r->rng ? r->rng->filename : NULL;
 	int ret;
 
+	/* These two are getrandom by another name; a hardware generator could block the loop. */
+	if (file && strcmp(file, "/dev/urandom") != 0 && strcmp(file, "/dev/random") != 0)
+		return err_set(err, -ENOTSUP,
+			       "rng-random filename=%s is not implemented: use /dev/urandom or /dev/random", file);
 	ret = virtio_init(&r->t.vio, d, &rng_ops, 1, err);
 	if (!ret) {
 		virtio_set_queue(&r->t.vio, 0, "requests", 8, rng_handle);
@@ -66,6 +78,11 @@ static int rng_realize(struct dev *d, struct err *err)
 }
 
 static const struct prop rng_props[] = {
+    {.name = "rng",
+     .kind = PROP_LINK,
+     .offset = offsetof(struct virtio_rng, rng),
+     .link_kind = "rng",
+     .help = "-object rng-random's or rng-builtin's id; without it the host's kernel"},
     {0},
 };
 
