@@ -448,6 +448,17 @@ def case_wait():
     assert p.wait(PATIENCE) == 0
 
 
+def case_manual():
+    """The manual page names every option that help lists."""
+    manual = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "kelvin.1")
+    with open(manual, encoding="utf-8") as f:
+        known = set(re.findall(r"\\-([A-Za-z_][\w]*(?:\\-\w+)*)", f.read()))
+    known = {name.replace("\\-", "-") for name in known}
+    text = subprocess.run([KELVIN, "help"], capture_output=True, text=True, check=True).stdout
+    options = set(re.findall(r"^  -(\S+)", text, re.M))
+    assert options and options <= known, f"not in the manual: {sorted(options - known)}"
+
+
 def main():
     tiny_kernel()
     cases = {name[5:]: fn for name, fn in globals().items() if name.startswith("case_")}
