@@ -235,6 +235,27 @@ static void *cpu_thread(void *arg)
 	return NULL;
 }
 
+static void show_and_exit(void)
+{
+	static struct cpu_state s;
+
+	vcpu_request(b.v, VCPU_REQ_STOP);
+	usleep(500000);
+	b.a->ops->get_state(b.v, &s);
+	for (const struct counter *c = b.a->ops->counters; c && c->name; c++)
+		fprintf(stderr, "%s %llu ", c->name,
+			(unsigned long long)counter_get((const void *)((const char *)b.v + c->offset)));
+	fprintf(stderr, "\ncs %x base %llx rip %llx rflags %llx cr0 %llx ax %llx dx %llx sp %llx mp %d\n",
+		s.seg[S_CS].sel, (unsigned long long)s.seg[S_CS].base, (unsigned long long)s.rip,
+		(unsigned long long)s.rflags, (unsigned long long)s.cr0, (unsigned long long)s.gpr[R_RAX],
+		(unsigned long long)s.gpr[R_RDX], (unsigned long long)s.gpr[R_RSP], s.mp_state);
+	for (unsigned i = 0; i < ARRAY_SIZE(b.seen); i++)
+		if (b.seen[i])
+			fprintf(stderr, "port %#x: %u writes, last %#llx\n", 0x500 + i, b.seen[i],
+				(unsigned long long)b.last[i]);
+	exit(1);
+}
+
 /* Wait for a port write, at most 20 s; repeat `again` each 20 ms meanwhile. */
 static void wait_port(uint16_t port, void (*again)(void))
 {
@@ -250,7 +271,7 @@ static void wait_port(uint16_t port, void (*again)(void))
 			return;
 		if (clock_raw_ns() > limit) {
 			fprintf(stderr, "the guest did not reach port %#x\n", port);
-			exit(1);
+			show_and_exit();
 		}
 		if (again)
 			again();

@@ -92,7 +92,6 @@ static const struct {
     {KVM_CAP_IRQ_ROUTING, "interrupt routing"},
     {KVM_CAP_SIGNAL_MSI, "message-signalled interrupts"},
     {KVM_CAP_IMMEDIATE_EXIT, "immediate exit (Linux 4.13)"},
-    {KVM_CAP_XSAVE, "XSAVE state"},
     {KVM_CAP_VCPU_EVENTS, "event state"},
     {KVM_CAP_MP_STATE, "MP state"},
     {KVM_CAP_READONLY_MEM, "read-only memory"},
@@ -299,8 +298,8 @@ static void kvm_reset(struct accel *a)
 	if (kvm_ioctl(k->vm_fd, KVM_SET_PIT2, &k->pit) < 0)
 		log_warn("kvm: the timer was not reset");
 	for (unsigned i = 0; i < a->cfg.ncpus; i++)
-		if (a->vcpu[i] && kvm_lapic_reset(kvm_vcpu_of(a->vcpu[i])) < 0)
-			log_warn("kvm: the local APIC of vCPU %u was not reset", i);
+		if (a->vcpu[i] && kvm_vcpu_reset(kvm_vcpu_of(a->vcpu[i])) < 0)
+			log_warn("kvm: vCPU %u was not reset", i);
 }
 
 static void kvm_clock_changed(struct accel *a, bool running)

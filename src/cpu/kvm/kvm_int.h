@@ -41,7 +41,6 @@ struct kvm_accel {
 		uint32_t data;
 		bool used;
 	} msi[KVM_MAX_MSI];
-	bool in_kernel_chips;
 	/* as the kernel made them, for reset */
 	struct kvm_irqchip chip[3];
 	struct kvm_pit_state2 pit;
@@ -94,6 +93,6 @@ extern const struct counter kvm_vcpu_counters[];
 /* state.c */
 int kvm_get_state(struct vcpu *v, struct cpu_state *s);
 int kvm_set_state(struct vcpu *v, const struct cpu_state *s);
-int kvm_lapic_reset(struct kvm_vcpu *kv);
+int kvm_vcpu_reset(struct kvm_vcpu *kv);
 
 #endif

@@ -234,6 +234,7 @@ static int regs_set(struct kvm_vcpu *kv, const struct cpu_state *s)
 	return kvm_ioctl(kv->fd, KVM_SET_REGS, &r);
 }
 
+/* KVM_GET_XSAVE and SET also work where the CPU has no XSAVE: then the area holds FXSAVE's part. */
 static int fpu_get(struct kvm_vcpu *kv, struct cpu_state *s)
 {
 	struct kvm_xcrs x = {0};
@@ -387,15 +388,24 @@ int kvm_set_state(struct vcpu *v, const struct cpu_state *s)
 	return 0;
 }
 
-int kvm_lapic_reset(struct kvm_vcpu *kv)
+/*
+ * What comes before kvm_set_state at a reset. The register page of the LAPIC has
+ * a layout that depends on its mode, so it goes back to xAPIC mode first. CR0 gets
+ * a value that the reset state does not have: after a triple fault without paging
+ * Linux 6.1 on AMD runs on with a cleared nested page table root (the VMCB was
+ * cleared, and only a change of CR0, CR4 or EFER loads it again).
+ */
+int kvm_vcpu_reset(struct kvm_vcpu *kv)
 {
 	struct kvm_sregs r;
 	int rc = kvm_ioctl(kv->fd, KVM_GET_SREGS, &r);
 
-	/* Back to xAPIC mode first: the register page's layout depends on the mode. */
-	if (rc == 0) {
-		r.apic_base = 0xfee00800 | (kv->v.index == 0 ? BIT(8) : 0);
-		rc = kvm_ioctl(kv->fd, KVM_SET_SREGS, &r);
-	}
+	if (rc < 0)
+		return rc;
+	r.apic_base = 0xfee00800 | (kv->v.index == 0 ? BIT(8) : 0);
+	r.cr0 = CR0_ET;
+	r.cr4 = r.efer = 0;
+	r.cs.l = 0;
+	rc = kvm_ioctl(kv->fd, KVM_SET_SREGS, &r);
 	return rc < 0 ? rc : kvm_ioctl(kv->fd, KVM_SET_LAPIC, &kv->lapic_reset);
 }
