@@ -76,26 +76,28 @@ static void dev_global_free(struct dev_global *g)
 }
 
 /* The long form: driver=D,property=P,value=V. */
+static const struct prop dev_global_props[] = {
+    {.name = "driver", .kind = PROP_STR, .offset = offsetof(struct dev_global, driver), .help = "device type"},
+    {.name = "property", .kind = PROP_STR, .offset = offsetof(struct dev_global, prop), .help = "its property"},
+    {.name = "value", .kind = PROP_STR, .offset = offsetof(struct dev_global, value), .help = "new default"},
+    {.name = NULL},
+};
+static const struct type dev_global_type = {
+    .name = "global", .size = sizeof(struct dev_global), .props = dev_global_props};
+
 static int dev_global_from_opts(struct dev_global *g, const char *text, struct err *err)
 {
 	struct opts o;
-	const char *driver, *prop, *value;
 	int r = opts_parse(text, NULL, &o, err);
 
 	if (r)
 		return r;
-	driver = opts_get(&o, "driver");
-	prop = opts_get(&o, "property");
-	value = opts_get(&o, "value");
-	if (driver && prop && value) {
-		g->driver = strdup(driver);
-		g->prop = strdup(prop);
-		g->value = strdup(value);
-		r = opts_check_used(&o, NULL, err);
-	} else {
+	r = type_set_opts(&dev_global_type, g, &o, NULL, err);
+	if (!r)
+		r = opts_check_used(&o, &dev_global_type, err);
+	if (!r && (!g->driver || !g->prop || !g->value))
 		r = err_set(err, -EINVAL,
 			    "-global \"%s\": use DRIVER.PROPERTY=VALUE, or driver=, property= and value=", text);
-	}
 	opts_free(&o);
 	return r;
 }

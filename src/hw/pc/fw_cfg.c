@@ -142,29 +142,55 @@ static int fw_cfg_add_host_file(struct fw_cfg *f, const char *name, const char *
 	return r;
 }
 
+/* The keys of -fw_cfg. */
+struct fw_cfg_option {
+	char *name, *string, *file;
+};
+static const struct prop fw_cfg_option_props[] = {
+    {.name = "name",
+     .kind = PROP_STR,
+     .offset = offsetof(struct fw_cfg_option, name),
+     .help = "what the guest calls it: opt/..."},
+    {.name = "string",
+     .kind = PROP_STR,
+     .offset = offsetof(struct fw_cfg_option, string),
+     .help = "its contents, without a NUL"},
+    {.name = "file",
+     .kind = PROP_STR,
+     .offset = offsetof(struct fw_cfg_option, file),
+     .help = "a file with its contents"},
+    {.name = NULL},
+};
+static const struct type fw_cfg_option_type = {
+    .name = "fw_cfg", .size = sizeof(struct fw_cfg_option), .props = fw_cfg_option_props};
+
+static int fw_cfg_apply_option(struct fw_cfg *f, const struct fw_cfg_option *o, const char *text, struct err *err)
+{
+	if (!o->name || !o->string == !o->file)
+		return err_set(err, -EINVAL, "-fw_cfg \"%s\": use name=NAME with either string=TEXT or file=PATH",
+			       text);
+	if (strncmp(o->name, "opt/", 4))
+		log_warn("-fw_cfg \"%s\": names outside \"opt/\" belong to the firmware", o->name);
+	if (o->string)
+		return fw_cfg_add_file(f, o->name, o->string, strlen(o->string), err);
+	return fw_cfg_add_host_file(f, o->name, o->file, err);
+}
+
 int fw_cfg_add_option(struct fw_cfg *f, const char *text, struct err *err)
 {
+	struct fw_cfg_option option = {0};
 	struct opts o;
-	const char *name, *string, *path;
 	int r = opts_parse(text, "name", &o, err);
 
 	if (r)
 		return r;
-	name = opts_get(&o, "name");
-	string = opts_get(&o, "string");
-	path = opts_get(&o, "file");
-	r = opts_check_used(&o, NULL, err);
-	if (r)
-		;
-	else if (!name || !string == !path)
-		r = err_set(err, -EINVAL, "-fw_cfg \"%s\": use name=NAME with either string=TEXT or file=PATH", text);
-	else if (string)
-		r = fw_cfg_add_file(f, name, string, strlen(string), err); /* without the NUL, as QEMU does */
-	else
-		r = fw_cfg_add_host_file(f, name, path, err);
-	if (!r && strncmp(name, "opt/", 4))
-		log_warn("-fw_cfg \"%s\": names outside \"opt/\" belong to the firmware", name);
+	r = type_set_opts(&fw_cfg_option_type, &option, &o, NULL, err);
+	if (!r)
+		r = opts_check_used(&o, &fw_cfg_option_type, err);
+	if (!r)
+		r = fw_cfg_apply_option(f, &option, text, err);
 	opts_free(&o);
+	type_props_free(&fw_cfg_option_type, &option);
 	return r;
 }
 
