@@ -656,9 +656,9 @@ static uint64_t piece_load(struct soft_cpu *c, const struct tlb2 *t, unsigned of
 	}
 	switch (size) {
 	case 1: return *(const volatile uint8_t *)p;
-	case 2: return *(const volatile uint16_t *)(const void *)p;
-	case 4: return *(const volatile uint32_t *)(const void *)p;
-	default: return *(const volatile uint64_t *)(const void *)p;
+	case 2: return *(const volatile guest_u16 *)p;
+	case 4: return *(const volatile guest_u32 *)p;
+	default: return *(const volatile guest_u64 *)p;
 	}
 }
 
@@ -673,9 +673,9 @@ static void piece_store(struct soft_cpu *c, const struct tlb2 *t, unsigned off, 
 	}
 	switch (size) {
 	case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
-	case 2: *(volatile uint16_t *)(void *)p = (uint16_t)val; break;
-	case 4: *(volatile uint32_t *)(void *)p = (uint32_t)val; break;
-	default: *(volatile uint64_t *)(void *)p = val; break;
+	case 2: *(volatile guest_u16 *)p = (uint16_t)val; break;
+	case 4: *(volatile guest_u32 *)p = (uint32_t)val; break;
+	default: *(volatile guest_u64 *)p = val; break;
 	}
 	ram_written(c, t->index, off, size);
 }

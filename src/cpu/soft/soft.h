@@ -199,6 +199,10 @@ static inline uint8_t *mmu_hit(struct soft_cpu *c, unsigned mmu_index, enum mmu_
 		return (uint8_t *)(uintptr_t)(lin + e->addend);
 	return NULL;
 }
+/* Guest data has any alignment; each access is still one host instruction. */
+typedef uint16_t guest_u16 __attribute__((aligned(1), may_alias));
+typedef uint32_t guest_u32 __attribute__((aligned(1), may_alias));
+typedef uint64_t guest_u64 __attribute__((aligned(1), may_alias));
 /* Guest loads and stores are single host accesses, so aligned ones are atomic as on a real CPU. */
 static inline int mmu_load(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val)
 {
@@ -208,9 +212,9 @@ static inline int mmu_load(struct soft_cpu *c, uint64_t lin, unsigned size, uint
 		return mmu_load_slow(c, lin, size, val, c->mmu_index);
 	switch (size) {
 	case 1: *val = *(const volatile uint8_t *)p; break;
-	case 2: *val = *(const volatile uint16_t *)(const void *)p; break;
-	case 4: *val = *(const volatile uint32_t *)(const void *)p; break;
-	default: *val = *(const volatile uint64_t *)(const void *)p; break;
+	case 2: *val = *(const volatile guest_u16 *)p; break;
+	case 4: *val = *(const volatile guest_u32 *)p; break;
+	default: *val = *(const volatile guest_u64 *)p; break;
 	}
 	return 0;
 }
@@ -222,9 +226,9 @@ static inline int mmu_store(struct soft_cpu *c, uint64_t lin, unsigned size, uin
 		return mmu_store_slow(c, lin, size, val, c->mmu_index);
 	switch (size) {
 	case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
-	case 2: *(volatile uint16_t *)(void *)p = (uint16_t)val; break;
-	case 4: *(volatile uint32_t *)(void *)p = (uint32_t)val; break;
-	default: *(volatile uint64_t *)(void *)p = val; break;
+	case 2: *(volatile guest_u16 *)p = (uint16_t)val; break;
+	case 4: *(volatile guest_u32 *)p = (uint32_t)val; break;
+	default: *(volatile guest_u64 *)p = val; break;
 	}
 	return 0;
 }
