@@ -21,6 +21,7 @@
 #define DATA	 0x10000ull
 #define DATA_LEN 0x4000ull
 #define STACK	 0x18000ull
+#define XSAVE_USED 2432u /* up to where the host's layout has AVX-512 state */
 
 static struct mem_map map;
 static struct cpu_model model;
@@ -50,7 +51,7 @@ static void long_mode(struct soft_cpu *c)
 	c->s.cr0 = CR0_PE | CR0_NE;
 	c->s.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXSAVE;
 	c->s.efer = EFER_LMA | EFER_LME;
-	c->s.xcr0 = 7;
+	c->s.xcr0 = 0xe7;
 	for (unsigned i = 0; i < 6; i++)
 		c->s.seg[i] = (struct cpu_segment){.s = true,
 						   .present = true,
@@ -134,8 +135,34 @@ static bool random_insn(uint8_t *buf, unsigned *len, unsigned *undefined)
 		buf[n++] = prefix[rnd() % ARRAY_SIZE(prefix)];
 	if (rnd() % 3)
 		buf[n++] = (uint8_t)(0x40 | (rnd() & 15));
-	if (!(rnd() % 3))
+	switch (rnd() % 12) {
+	case 0:
+	case 1:
+	case 2: buf[n++] = 0x0f; break;
+	case 3:
 		buf[n++] = 0x0f;
+		buf[n++] = rnd() & 1 ? 0x38 : 0x3a;
+		break;
+	case 4: buf[n++] = (uint8_t)(0xd8 + rnd() % 8); break;
+	case 5:
+	case 6: /* VEX */
+		n = 0;
+		buf[n++] = 0xc4;
+		buf[n++] = (uint8_t)((rnd() & 0xe0) | (1 + rnd() % 3));
+		break;
+	case 7:
+		n = 0;
+		buf[n++] = 0xc5;
+		break;
+	case 8: /* EVEX */
+		n = 0;
+		buf[n++] = 0x62;
+		buf[n++] = (uint8_t)((rnd() & 0xf0) | (1 + rnd() % 3));
+		buf[n++] = (uint8_t)(rnd() | 4);
+		buf[n++] = (uint8_t)(rnd() & (rnd() & 1 ? 0xf8 : 0xff));
+		break;
+	default: break;
+	}
 	for (unsigned i = n; i < 15; i++)
 		buf[i] = (uint8_t)rnd();
 	/* Small displacements and memory near the data. */
@@ -148,7 +175,7 @@ static bool random_insn(uint8_t *buf, unsigned *len, unsigned *undefined)
 	    zi.meta.category == ZYDIS_CATEGORY_SYSCALL || zi.meta.category == ZYDIS_CATEGORY_SYSRET ||
 	    zi.meta.category == ZYDIS_CATEGORY_SEGOP || zi.meta.category == ZYDIS_CATEGORY_XSAVE ||
 	    zi.meta.category == ZYDIS_CATEGORY_RDRAND || zi.meta.category == ZYDIS_CATEGORY_RDSEED ||
-	    zi.meta.category == ZYDIS_CATEGORY_X87_ALU || zi.meta.category == ZYDIS_CATEGORY_STRINGOP ||
+	    zi.meta.category == ZYDIS_CATEGORY_STRINGOP ||
 	    zi.meta.category == ZYDIS_CATEGORY_MISC)
 		return false;
 	if (zi.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED || zi.meta.isa_set == ZYDIS_ISA_SET_AMD3DNOW)
@@ -164,6 +191,12 @@ static bool random_insn(uint8_t *buf, unsigned *len, unsigned *undefined)
 	case ZYDIS_MNEMONIC_FXRSTOR:
 	case ZYDIS_MNEMONIC_FXRSTOR64:
 	case ZYDIS_MNEMONIC_LDMXCSR:
+	case ZYDIS_MNEMONIC_VLDMXCSR:
+	case ZYDIS_MNEMONIC_FLDCW:
+	case ZYDIS_MNEMONIC_FLDENV:
+	case ZYDIS_MNEMONIC_FRSTOR:
+	case ZYDIS_MNEMONIC_FNSTENV:
+	case ZYDIS_MNEMONIC_FNSAVE:
 	case ZYDIS_MNEMONIC_CVTPD2PI:
 	case ZYDIS_MNEMONIC_CVTTPD2PI:
 	case ZYDIS_MNEMONIC_HLT: return false;
@@ -213,6 +246,8 @@ static void random_program(struct program *p)
 	p->code[p->len] = 0xf4;
 }
 
+static bool xsave_random = true;
+
 static void random_state(struct run *r)
 {
 	r->s = cpu->s;
@@ -230,6 +265,12 @@ static void random_state(struct run *r)
 	r->s.rip = CODE + 0x800;
 	r->s.seg[S_FS].base = DATA + 0x100;
 	r->s.seg[S_GS].base = DATA + 0x1080;
+	for (unsigned i = 160; i < 416; i += 8)
+		st64le(r->s.xsave + i, rnd());
+	for (unsigned i = 576; i < CPU_XSAVE_SIZE - 64; i += 8)
+		st64le(r->s.xsave + i, rnd());
+	for (unsigned i = 0; i < 8 && xsave_random; i++)
+		memset(r->s.xsave + 32 + 16 * i, 0, 16);
 	for (unsigned i = DATA; i < RAM_SIZE; i += 8)
 		st64le(r->mem + i, rnd());
 }
@@ -307,6 +348,9 @@ static bool same(const struct run *a, const struct run *b, unsigned flags)
 
 	for (unsigned i = 0; i < 16; i++)
 		ok &= a->s.gpr[i] == b->s.gpr[i];
+	/* All but the x87 instruction and data pointers, and XSTATE_BV and what is reserved. */
+	ok &= !memcmp(a->s.xsave, b->s.xsave, 6) && !memcmp(a->s.xsave + 24, b->s.xsave + 24, 416 - 24) &&
+	      !memcmp(a->s.xsave + 576, b->s.xsave + 576, XSAVE_USED - 576);
 	return ok && !memcmp(a->mem, b->mem, RAM_SIZE);
 }
 
@@ -319,6 +363,11 @@ static void show_difference(const struct run *start, const struct run *a, const 
 		printf("%s %s start %016llx: %016llx %016llx\n", a->s.gpr[i] == b->s.gpr[i] ? " " : "*", names[i],
 		       (unsigned long long)start->s.gpr[i], (unsigned long long)a->s.gpr[i],
 		       (unsigned long long)b->s.gpr[i]);
+	for (unsigned i = 0; i < CPU_XSAVE_SIZE; i++) {
+		if (a->s.xsave[i] != b->s.xsave[i])
+			printf("* xsave+%u: start %02x: %02x %02x\n", i, start->s.xsave[i], a->s.xsave[i],
+			       b->s.xsave[i]);
+	}
 	for (unsigned i = 0; i < RAM_SIZE; i++) {
 		if (a->mem[i] != b->mem[i])
 			printf("* %x: %02x %02x\n", i, a->mem[i], b->mem[i]);

@@ -4,17 +4,14 @@
  */
 #include "cpu/soft/jit.h"
 
-#include <asm/prctl.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/log.h"
 
 #define CACHE_SIZE_DEFAULT (64 * MIB)
-#define HEAT_FAILED	   200 /* could not be translated; counts on to 255, then is tried again */
 #define BLOCK_ROOM	   (sizeof(struct jit_block) + 64 + 3 * JIT_MAX_INSNS * sizeof(struct jit_link))
 
 /* ---- the code cache ------------------------------------------------------- */
@@ -80,23 +77,6 @@ static void cache_flush(struct jit *j)
 	atomic_store(&j->flushing, false);
 }
 
-static void inside_enter(struct jit *j, struct jit_cpu *jc)
-{
-	for (;;) {
-		atomic_store(&jc->inside, true);
-		if (likely(!atomic_load(&j->flushing)))
-			return;
-		atomic_store(&jc->inside, false);
-		pthread_mutex_lock(&j->lock); /* until the flush is over */
-		pthread_mutex_unlock(&j->lock);
-	}
-}
-
-static void inside_leave(struct jit_cpu *jc)
-{
-	atomic_store_explicit(&jc->inside, false, memory_order_release);
-}
-
 /* ---- links and invalidation ----------------------------------------------- */
 
 static void link_point(struct jit_link *l, const uint8_t *target)
@@ -106,7 +86,7 @@ static void link_point(struct jit_link *l, const uint8_t *target)
 	__atomic_store_n((int32_t *)(void *)l->patch, d, __ATOMIC_RELEASE);
 }
 
-static void block_link(struct jit *j, struct jit_link *l, struct jit_block *to)
+void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to)
 {
 	pthread_mutex_lock(&j->lock);
 	if (!l->linked && !l->from->dead && !to->dead) {
@@ -171,85 +151,15 @@ void jit_page_invalidated(struct accel *a, uint64_t page_index)
 	}
 }
 
-/* ---- the run loop --------------------------------------------------------- */
-
-static void table_clear(struct soft_cpu *c, unsigned idx)
+/* Translate at rip, by this vCPU's thread. NULL: cannot. */
+struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, struct jit_heat *heat)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++)
-		c->jit_jump[idx][i].va = JIT_NO_VA(i);
-}
-
-/* Tables hold for one state of the mappings and of the cache. */
-static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
-{
-	uint64_t gen = mmu_generation(c), seq = atomic_load_explicit(&j->inval_seq, memory_order_acquire);
-	unsigned idx = c->mmu_index;
-
-	if (unlikely(gen != jc->generation || seq != jc->inval_seq)) {
-		jc->generation = gen;
-		jc->inval_seq = seq;
-		for (unsigned i = 0; i < MMU_MODES; i++)
-			jc->jump_key[i] = JIT_NO_KEY;
-	}
-	if (unlikely(jc->jump_key[idx] != c->mode_key)) {
-		table_clear(c, idx);
-		jc->jump_key[idx] = c->mode_key;
-	}
-}
-
-static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t va)
-{
-	return &c->jit_jump[c->mmu_index][(va ^ va >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1)];
-}
-
-/* Has rip been reached often enough? */
-static struct jit_heat *heat_of(struct soft_cpu *c, uint64_t rip)
-{
-	uint64_t h = (rip ^ (uint64_t)c->mode_key << 50) * 0x9e3779b97f4a7c15ull;
-	struct jit_heat *e = &c->jit->heat[h % JIT_HEAT_SIZE];
-
-	if (e->tag != h >> 40) {
-		e->tag = (uint32_t)(h >> 40);
-		e->count = 0;
-	}
-	return e;
-}
-
-static bool translatable(const struct soft_cpu *c)
-{
-	return (c->mode_key & (SOFT_KEY_LONG64 | SOFT_KEY_TF | SOFT_KEY_REAL)) == SOFT_KEY_LONG64 && !c->s.int_shadow &&
-	       !(c->s.dr[7] & 0xff);
-}
-
-/* The block at rip, found or made. NULL: *r says what to do instead. */
-static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
-{
-	struct jit_cpu *jc = c->jit;
-	const uint8_t *host;
-	uint64_t page;
 	unsigned off = (unsigned)(c->s.rip & (PAGE_SIZE - 1));
+	struct jit_cpu *jc = c->jit;
 	struct jit_block *b;
-	struct jit_heat *heat;
 
-	*r = JIT_INTERP;
-	jc->n_lookups++;
-	if (mmu_fetch(c, c->s.rip, &page, &host)) {
-		*r = JIT_EXC;
-		return NULL;
-	}
-	if (!host)
-		return NULL;
-	b = jit_find(j, page, off, c->mode_key);
-	if (b)
-		return b;
-	heat = heat_of(c, c->s.rip);
-	if (heat->count < 255)
-		heat->count++;
-	else
-		heat->count = 0;
-	if (heat->count >= HEAT_FAILED || heat->count < j->threshold)
-		return NULL;
-	inside_leave(jc);
+	/* Not inside while waiting for the lock: its holder may wait for us to be outside. */
+	atomic_store(&jc->inside, false);
 	pthread_mutex_lock(&j->lock);
 	b = jit_find(j, page, off, c->mode_key);
 	if (!b) {
@@ -263,95 +173,7 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 	}
 	atomic_store(&jc->inside, true); /* flushing is not set: we hold the lock */
 	pthread_mutex_unlock(&j->lock);
-	tables_check(c, j, jc);
 	return b;
-}
-
-static void set_gs(struct soft_cpu *c)
-{
-	static _Thread_local struct soft_cpu *set;
-
-	if (likely(set == c))
-		return;
-	syscall(SYS_arch_prctl, ARCH_SET_GS, c);
-	set = c;
-}
-
-static void run_code(struct soft_cpu *c, const struct jit *j, const uint8_t *code)
-{
-	union {
-		const uint8_t *p;
-		void (*fn)(struct soft_cpu *c, const uint8_t *code);
-	} enter = {.p = j->enter};
-	uint64_t f = c->s.rflags;
-
-	c->jx.flags = (f & 0xff) << 8 | (f >> 11 & 1);
-	c->jx.page = c->s.rip & PAGE_MASK;
-	enter.fn(c, code);
-	f = c->jx.flags;
-	c->s.rflags = (c->s.rflags & ~FLAG_ARITH) | (f >> 8 & FLAG_ARITH & 0xff) | (f & 1) << 11;
-}
-
-/* Leave or go on after translated code stopped; *r when leaving. */
-static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
-{
-	struct jit_cpu *jc = c->jit;
-	uint32_t reason = c->jx.reason;
-
-	jc->n_reason[reason]++;
-	c->n_jit_exits++;
-	switch (reason) {
-	case REASON_LOOKUP:
-	case REASON_MODE: return false;
-	case REASON_LINK: {
-		struct jit_link *l = (struct jit_link *)(uintptr_t)c->jx.arg;
-		struct jit_block *to = jit_find(j, l->from->page, l->off, l->from->key);
-
-		if (to)
-			block_link(j, l, to);
-		return false;
-	}
-	case REASON_POLL: *r = JIT_ATTENTION; return true;
-	case REASON_FAULT: *r = JIT_EXC; return true;
-	default: *r = JIT_INTERP; return true;
-	}
-}
-
-enum jit_exit jit_run(struct soft_cpu *c)
-{
-	struct jit *j = jit_of(c);
-	struct jit_cpu *jc = c->jit;
-	enum jit_exit r = JIT_INTERP;
-
-	set_gs(c);
-	inside_enter(j, jc);
-	for (;;) {
-		struct jit_jump *e;
-
-		if (unlikely(soft_attention(c))) {
-			r = JIT_ATTENTION;
-			break;
-		}
-		if (unlikely(!translatable(c))) {
-			r = JIT_INTERP;
-			break;
-		}
-		tables_check(c, j, jc);
-		e = table_entry(c, c->s.rip);
-		if (e->va != c->s.rip) {
-			struct jit_block *b = block_at(c, j, &r);
-
-			if (!b)
-				break;
-			e->va = c->s.rip;
-			e->code = b->entry_b;
-		}
-		run_code(c, j, e->code);
-		if (after_code(c, j, &r))
-			break;
-	}
-	inside_leave(jc);
-	return r;
 }
 
 /* ---- life ----------------------------------------------------------------- */
@@ -365,6 +187,17 @@ bool jit_enabled(const struct accel *a)
 static bool host_suitable(void)
 {
 	return __builtin_cpu_supports("bmi2");
+}
+
+/* x87, SSE, AVX, AVX-512; not PKRU, which is about host memory. */
+#define XMASK 0xe7u
+
+static uint64_t host_xcr0(void)
+{
+	uint32_t lo, hi;
+
+	__asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+	return (uint64_t)hi << 32 | lo;
 }
 
 int jit_init(struct accel *a, struct opts *options, struct err *err)
@@ -432,6 +265,7 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 	for (unsigned i = 0; i < MMU_MODES; i++)
 		jc->jump_key[i] = JIT_NO_KEY;
 	c->jx.self = c;
+	c->jx.xmask = host_xcr0() & XMASK;
 	c->jit = jc;
 	return 0;
 }

@@ -138,7 +138,7 @@ struct jit {
 	bool exact_flags, always;
 	uint32_t threshold;
 	/* stubs, executable addresses */
-	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *slow_read, *slow_write;
+	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *slow_read, *slow_write, *slow_vec;
 	uint64_t n_blocks, n_bytes, n_insns, n_invalidations;
 };
 
@@ -161,6 +161,10 @@ static inline struct jit *jit_of(const struct soft_cpu *c)
 	return ((struct soft_accel *)(void *)c->v.accel)->jit;
 }
 
+#define HEAT_FAILED 200 /* could not be translated; counts on to 255, then is tried again */
+
+void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to);
+struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, struct jit_heat *heat);
 unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key);
 /* The block at this place for this mode, or NULL. Lock free. */
 struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key);
@@ -176,6 +180,9 @@ struct jit_slow {
 	uint64_t ok;	 /* 0: leave translated code; jx.reason says why */
 };
 struct jit_slow jit_slow_read(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
+struct jit_slow jit_slow_vec(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
+bool jit_vec_load(struct soft_cpu *c);
+void jit_vec_unload(struct soft_cpu *c);
 struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
 
 #endif

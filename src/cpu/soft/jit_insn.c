@@ -809,6 +809,32 @@ static void lower_cld(struct xlat *x, struct xinsn *in)
 	e4(&x->e, (uint32_t)~FLAG_DF);
 }
 
+/* PCMPxSTRx: lengths in rax and rdx, index to rcx. */
+static void lower_pcmpstr(struct xlat *x, struct xinsn *in)
+{
+	static const struct role none[ROLE_COUNT];
+	struct hmem m;
+	bool mem = prepare_mem(x, in, &m);
+
+	if (mem) {
+		e_lea(&x->e, H_RCX, m);
+		m = h_base(H_RCX, 0);
+	}
+	e_mov(&x->e, H_RAX, home_of(R_RAX));
+	emit_guest(x, in, none, mem ? &m : NULL);
+	if (in->gpr_written & 1u << R_RCX)
+		e_mov(&x->e, home_of(R_RCX), H_RCX);
+}
+
+static void lower_fnstsw_ax(struct xlat *x, struct xinsn *in)
+{
+	prepare_mem(x, in, NULL);
+	e1(&x->e, 0xdf);
+	e1(&x->e, 0xe0);
+	e1(&x->e, 0x66);
+	e_op_reg(&x->e, 0, 0x8b, home_of(R_RAX), H_RAX);
+}
+
 /* ---- control flow --------------------------------------------------------- */
 
 void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave)
@@ -1053,7 +1079,7 @@ static void (*const lower[])(struct xlat *x, struct xinsn *in) = {
     [K_CMPXCHG] = lower_cmpxchg,   [K_CMPXCHG16B] = lower_cmpxchg16b,
     [K_BT_MEM] = lower_bt_mem,	   [K_CBW] = lower_cbw,
     [K_CWD] = lower_cwd,	   [K_LAHF] = lower_lahf,
-    [K_SAHF] = lower_sahf,	   [K_CLD] = lower_cld,
+    [K_SAHF] = lower_sahf,	   [K_CLD] = lower_cld, [K_PCMPSTR] = lower_pcmpstr, [K_FNSTSW_AX] = lower_fnstsw_ax, 
     [K_JCC] = lower_jcc,	   [K_JRCXZ] = lower_jrcxz,
     [K_LOOP] = lower_jrcxz,	   [K_JMP_IND] = lower_jmp_ind,
     [K_CALL] = lower_call,	   [K_CALL_IND] = lower_call_ind,
@@ -1062,6 +1088,8 @@ static void (*const lower[])(struct xlat *x, struct xinsn *in) = {
 
 void x_lower(struct xlat *x, struct xinsn *in)
 {
+	if (in->vec)
+		x_need_vec(x, in);
 	if (in->kind == K_JMP)
 		x_exit_direct(x, in->target, in->live_out);
 	else

@@ -229,3 +229,27 @@ struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base
 	x_swap(x);
 	return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
 }
+
+void x_need_vec(struct xlat *x, const struct xinsn *in)
+{
+	struct emit *e = &x->e;
+	struct hmem live = h_gs(offsetof(struct soft_cpu, jx.vec_live));
+	uint8_t *out;
+	const uint8_t *resume;
+
+	if (x->vec_loaded)
+		return;
+	x->vec_loaded = true;
+	x_flags_clobber(x, in->live_in);
+	e_op_mem(e, 0, 0x80, 7, &live); /* cmp byte, 0 */
+	e1(e, 0);
+	out = e_jcc(e, CC_E);
+	resume = e->p;
+	x_swap(x);
+	e_patch(out, e->p);
+	e_call_to(e, x->j->slow_vec);
+	e_jmp_to(e, resume);
+	x_flags_cold(x, in->live_in, x->slot, &x->recipe);
+	x_side_exit(x, in->off, x->j->leave_keep);
+	x_swap(x);
+}

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * C that translated code calls: what an access does that missed the first-level
- * TLB. Built with general registers only, since the guest's vector state may be
- * in the host's registers.
+ * The run loop, and C that translated code calls: what an access does that
+ * missed the first-level TLB. Built with general registers only (as mmu.c and
+ * what it calls), since the guest's vector state may be in the host's registers
+ * from one block to the next; jit_vec_unload comes before any other C.
  */
 #include "cpu/soft/jit.h"
+
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static struct jit_slow fail(struct soft_cpu *c, enum jit_reason why)
 {
@@ -28,6 +33,101 @@ static bool plain(const struct soft_cpu *c, uint64_t lin, unsigned *size)
 	return canonical(lin) && canonical(lin + *size - 1) && !(c->s.dr[7] & 0xff);
 }
 
+/* ---- vector and x87 state -------------------------------------------------- */
+
+#define XSAVE_BV      512
+#define XSAVE_MXCSR   24
+#define MXCSR_MASKS   0x1f80u
+#define FCW_MASKS     0x3fu
+#define FSW_ES	      0x80u
+
+static void xsave_op(uint8_t *area, uint64_t mask, bool save)
+{
+	if (save)
+		__asm__ volatile("xsave64 (%0)" : : "r"(area), "a"((uint32_t)mask), "d"(mask >> 32) : "memory");
+	else
+		__asm__ volatile("xrstor64 (%0)" : : "r"(area), "a"((uint32_t)mask), "d"(mask >> 32) : "memory");
+}
+
+/*
+ * The guest's state into the host's registers. Not while an exception is
+ * unmasked: then the interpreter runs those instructions, prepared for SIGFPE.
+ * soft_cpu keeps XSTATE_BV zero and every component's area valid.
+ */
+bool jit_vec_load(struct soft_cpu *c)
+{
+	uint8_t *x = c->s.xsave;
+
+	if (c->jx.vec_live)
+		return true;
+	if ((ld16le(x) & FCW_MASKS) != FCW_MASKS || (ld16le(x + 2) & FSW_ES) ||
+	    (ld32le(x + XSAVE_MXCSR) & MXCSR_MASKS) != MXCSR_MASKS)
+		return false;
+	st64le(x + XSAVE_BV, c->jx.xmask);
+	xsave_op(x, c->jx.xmask, false);
+	st64le(x + XSAVE_BV, 0);
+	c->jx.vec_live = true;
+	return true;
+}
+
+/* Back to memory; the host's own state is what a C function may expect. */
+void jit_vec_unload(struct soft_cpu *c)
+{
+	uint8_t *x = c->s.xsave;
+	uint32_t mxcsr = MXCSR_MASKS;
+
+	if (!c->jx.vec_live)
+		return;
+	xsave_op(x, c->jx.xmask, true);
+	st64le(x + XSAVE_BV, 0);
+	/* Last x87 opcode and pointers would be the host's. */
+	st16le(x + 6, 0);
+	st64le(x + 8, 0);
+	st64le(x + 16, 0);
+	__asm__ volatile("vzeroupper; fninit; ldmxcsr %0" : : "m"(mxcsr));
+	c->jx.vec_live = false;
+}
+
+struct jit_slow jit_slow_vec(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce)
+{
+	if (!jit_vec_load(c))
+		return fail(c, REASON_INTERP);
+	return (struct jit_slow){ .ok = 1 };
+}
+
+/* Sanitizers put calls into functions that translated code calls: those may use vector registers. */
+#ifdef KELVIN_SANITIZE
+static bool c_enter(struct soft_cpu *c)
+{
+	bool live = c->jx.vec_live;
+
+	jit_vec_unload(c);
+	return live;
+}
+static void c_leave(struct soft_cpu *c, bool live)
+{
+	if (live)
+		jit_vec_load(c);
+}
+#else
+static bool c_enter(struct soft_cpu *c)
+{
+	return false;
+}
+static void c_leave(struct soft_cpu *c, bool live) {}
+#endif
+
+/* ---- memory ---------------------------------------------------------------- */
+
+static int host_of(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a, uint8_t **p, unsigned *flags)
+{
+	bool live = c_enter(c);
+	int r = mmu_host(c, lin, size, a, c->mmu_index, p, flags);
+
+	c_leave(c, live);
+	return r;
+}
+
 struct jit_slow jit_slow_read(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce)
 {
 	uint8_t *p, *q;
@@ -35,14 +135,14 @@ struct jit_slow jit_slow_read(struct soft_cpu *c, uint64_t lin, unsigned size, u
 
 	if (!plain(c, lin, &size))
 		return fail(c, REASON_INTERP);
-	if (mmu_host(c, lin, 1, MMU_READ, c->mmu_index, &p, &flags))
+	if (host_of(c, lin, 1, MMU_READ, &p, &flags))
 		return fail(c, REASON_FAULT);
 	if (!p)
 		return fail(c, REASON_INTERP);
 	first = (unsigned)(PAGE_SIZE - (lin & (PAGE_SIZE - 1)));
 	if (first >= size)
 		return (struct jit_slow){.addend = (uint64_t)(uintptr_t)p - lin, .ok = 1};
-	if (mmu_host(c, lin + first, 1, MMU_READ, c->mmu_index, &q, &flags))
+	if (host_of(c, lin + first, 1, MMU_READ, &q, &flags))
 		return fail(c, REASON_FAULT);
 	if (!q)
 		return fail(c, REASON_INTERP);
@@ -58,9 +158,218 @@ struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, 
 
 	if (!plain(c, lin, &size) || (lin & (PAGE_SIZE - 1)) + size > PAGE_SIZE)
 		return fail(c, REASON_INTERP);
-	if (mmu_host(c, lin, size, MMU_WRITE, c->mmu_index, &p, &flags))
+	if (host_of(c, lin, size, MMU_WRITE, &p, &flags))
 		return fail(c, REASON_FAULT);
 	if (!p || (flags & MMU_HOST_CODE))
 		return fail(c, REASON_INTERP);
 	return (struct jit_slow){.addend = (uint64_t)(uintptr_t)p - lin, .ok = 1};
+}
+
+/* ---- finding blocks ------------------------------------------------------- */
+
+unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key)
+{
+	uint64_t h = ((page << PAGE_SHIFT | off) + ((uint64_t)key << 48)) * 0x9e3779b97f4a7c15ull;
+
+	return (unsigned)(h >> 49);
+}
+
+struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key)
+{
+	struct jit_block *b = __atomic_load_n(&j->hash[jit_block_hash(page, off, key)], __ATOMIC_ACQUIRE);
+
+	for (; b; b = b->hash_next) {
+		if (b->page == page && b->off == off && b->key == key && !__atomic_load_n(&b->dead, __ATOMIC_RELAXED))
+			return b;
+	}
+	return NULL;
+}
+
+static void inside_enter(struct jit *j, struct jit_cpu *jc)
+{
+	for (;;) {
+		atomic_store(&jc->inside, true);
+		if (likely(!atomic_load(&j->flushing)))
+			return;
+		atomic_store(&jc->inside, false);
+		pthread_mutex_lock(&j->lock); /* until the flush is over */
+		pthread_mutex_unlock(&j->lock);
+	}
+}
+
+static void inside_leave(struct jit_cpu *jc)
+{
+	atomic_store_explicit(&jc->inside, false, memory_order_release);
+}
+
+/* ---- the run loop --------------------------------------------------------- */
+
+static void table_clear(struct soft_cpu *c, unsigned idx)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++)
+		c->jit_jump[idx][i].va = JIT_NO_VA(i);
+}
+
+/* Tables hold for one state of the mappings and of the cache. */
+static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
+{
+	uint64_t gen = mmu_generation(c), seq = atomic_load_explicit(&j->inval_seq, memory_order_acquire);
+	unsigned idx = c->mmu_index;
+
+	if (unlikely(gen != jc->generation || seq != jc->inval_seq)) {
+		jc->generation = gen;
+		jc->inval_seq = seq;
+		for (unsigned i = 0; i < MMU_MODES; i++)
+			jc->jump_key[i] = JIT_NO_KEY;
+	}
+	if (unlikely(jc->jump_key[idx] != c->mode_key)) {
+		table_clear(c, idx);
+		jc->jump_key[idx] = c->mode_key;
+	}
+}
+
+static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t va)
+{
+	return &c->jit_jump[c->mmu_index][(va ^ va >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1)];
+}
+
+/* Has rip been reached often enough? */
+static struct jit_heat *heat_of(struct soft_cpu *c, uint64_t rip)
+{
+	uint64_t h = (rip ^ (uint64_t)c->mode_key << 50) * 0x9e3779b97f4a7c15ull;
+	struct jit_heat *e = &c->jit->heat[h % JIT_HEAT_SIZE];
+
+	if (e->tag != h >> 40) {
+		e->tag = (uint32_t)(h >> 40);
+		e->count = 0;
+	}
+	return e;
+}
+
+static bool translatable(const struct soft_cpu *c)
+{
+	return (c->mode_key & (SOFT_KEY_LONG64 | SOFT_KEY_TF | SOFT_KEY_REAL)) == SOFT_KEY_LONG64 && !c->s.int_shadow &&
+	       !(c->s.dr[7] & 0xff);
+}
+
+/* The block at rip, found or made. NULL: *r says what to do instead. */
+static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
+{
+	struct jit_cpu *jc = c->jit;
+	const uint8_t *host;
+	uint64_t page;
+	unsigned off = (unsigned)(c->s.rip & (PAGE_SIZE - 1));
+	struct jit_block *b;
+	struct jit_heat *heat;
+
+	*r = JIT_INTERP;
+	jc->n_lookups++;
+	if (mmu_fetch(c, c->s.rip, &page, &host)) {
+		*r = JIT_EXC;
+		return NULL;
+	}
+	if (!host)
+		return NULL;
+	b = jit_find(j, page, off, c->mode_key);
+	if (b)
+		return b;
+	heat = heat_of(c, c->s.rip);
+	if (heat->count < 255)
+		heat->count++;
+	else
+		heat->count = 0;
+	if (heat->count >= HEAT_FAILED || heat->count < j->threshold)
+		return NULL;
+	jit_vec_unload(c); /* arbitrary C from here */
+	b = jit_make(c, j, page, host, heat);
+	tables_check(c, j, jc);
+	return b;
+}
+
+static void set_gs(struct soft_cpu *c)
+{
+	static _Thread_local struct soft_cpu *set;
+
+	if (likely(set == c))
+		return;
+	syscall(SYS_arch_prctl, ARCH_SET_GS, c);
+	set = c;
+}
+
+static void run_code(struct soft_cpu *c, const struct jit *j, const uint8_t *code)
+{
+	union {
+		const uint8_t *p;
+		void (*fn)(struct soft_cpu *c, const uint8_t *code);
+	} enter = {.p = j->enter};
+	uint64_t f = c->s.rflags;
+
+	c->jx.flags = (f & 0xff) << 8 | (f >> 11 & 1);
+	c->jx.page = c->s.rip & PAGE_MASK;
+	enter.fn(c, code);
+	f = c->jx.flags;
+	c->s.rflags = (c->s.rflags & ~FLAG_ARITH) | (f >> 8 & FLAG_ARITH & 0xff) | (f & 1) << 11;
+}
+
+/* Leave or go on after translated code stopped; *r when leaving. */
+static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
+{
+	struct jit_cpu *jc = c->jit;
+	uint32_t reason = c->jx.reason;
+
+	jc->n_reason[reason]++;
+	c->n_jit_exits++;
+	switch (reason) {
+	case REASON_LOOKUP:
+	case REASON_MODE: return false;
+	case REASON_LINK: {
+		struct jit_link *l = (struct jit_link *)(uintptr_t)c->jx.arg;
+		struct jit_block *to = jit_find(j, l->from->page, l->off, l->from->key);
+
+		if (to)
+			jit_link(j, l, to);
+		return false;
+	}
+	case REASON_POLL: *r = JIT_ATTENTION; return true;
+	case REASON_FAULT: *r = JIT_EXC; return true;
+	default: *r = JIT_INTERP; return true;
+	}
+}
+
+enum jit_exit jit_run(struct soft_cpu *c)
+{
+	struct jit *j = jit_of(c);
+	struct jit_cpu *jc = c->jit;
+	enum jit_exit r = JIT_INTERP;
+
+	set_gs(c);
+	inside_enter(j, jc);
+	for (;;) {
+		struct jit_jump *e;
+
+		if (unlikely(soft_attention(c))) {
+			r = JIT_ATTENTION;
+			break;
+		}
+		if (unlikely(!translatable(c))) {
+			r = JIT_INTERP;
+			break;
+		}
+		tables_check(c, j, jc);
+		e = table_entry(c, c->s.rip);
+		if (e->va != c->s.rip) {
+			struct jit_block *b = block_at(c, j, &r);
+
+			if (!b)
+				break;
+			e->va = c->s.rip;
+			e->code = b->entry_b;
+		}
+		run_code(c, j, e->code);
+		if (after_code(c, j, &r))
+			break;
+	}
+	jit_vec_unload(c);
+	inside_leave(jc);
+	return r;
 }

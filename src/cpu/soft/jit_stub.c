@@ -155,5 +155,6 @@ void jit_make_stubs(struct jit *j)
 	make_leave(j, &e);
 	j->slow_read = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_read);
 	j->slow_write = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_write);
+	j->slow_vec = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_vec);
 	j->stubs_end = e.p;
 }

@@ -7,6 +7,8 @@
  */
 #include "cpu/soft/jit_xlat.h"
 
+#include "cpu/soft/ops.h"
+
 #define PEEK_INSNS 10
 #define PEEK_DEPTH 2
 
@@ -210,10 +212,44 @@ static const struct {
 
 static uint8_t kind_of[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 
+/* Instruction sets of vector and x87 instructions that run as they are when guest and host have them. */
+static bool vec_set[ISA_SETS];
+
+static void vec_sets_fill(void)
+{
+	static const char *const prefix[] = { "SSE", "AVX", "FMA", "F16C", "AES", "VAES", "PCLMUL", "VPCLMUL",
+					      "GFNI", "SHA", "X87", "FCMOV", "PENTIUMMMX", "MMX" };
+
+	for (unsigned i = 0; i < ISA_SETS; i++) {
+		const char *name = ZydisISASetGetString((ZydisISASet)i);
+
+		for (unsigned k = 0; name && k < ARRAY_SIZE(prefix); k++)
+			vec_set[i] |= !strncmp(name, prefix[k], strlen(prefix[k]));
+		if (name && (!strcmp(name, "FMA4") || !strncmp(name, "AVX512ER", 8) || !strncmp(name, "AVX512PF", 8)))
+			vec_set[i] = false;
+	}
+}
+
 static void kinds_fill(void)
 {
+	vec_sets_fill();
 	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++)
 		kind_of[kinds[i].mnemonic] = kinds[i].kind;
+}
+
+static bool vec_register(ZydisRegister r)
+{
+	switch (ZydisRegisterGetClass(r)) {
+	case ZYDIS_REGCLASS_X87:
+	case ZYDIS_REGCLASS_MMX:
+	case ZYDIS_REGCLASS_XMM:
+	case ZYDIS_REGCLASS_YMM:
+	case ZYDIS_REGCLASS_ZMM:
+	case ZYDIS_REGCLASS_MASK: return true;
+	default:
+		return r == ZYDIS_REGISTER_MXCSR || r == ZYDIS_REGISTER_X87CONTROL || r == ZYDIS_REGISTER_X87STATUS ||
+		       r == ZYDIS_REGISTER_X87TAG;
+	}
 }
 
 static bool operands_movable(const struct xinsn *in)
@@ -234,6 +270,8 @@ static bool operands_movable(const struct xinsn *in)
 			return false;
 		if (o->reg.value == ZYDIS_REGISTER_RFLAGS || o->reg.value == ZYDIS_REGISTER_EFLAGS ||
 		    o->reg.value == ZYDIS_REGISTER_FLAGS)
+			continue;
+		if (in->vec && vec_register(o->reg.value))
 			continue;
 		if (x_gpr(o->reg.value, &size, &high) < 0)
 			return false;
@@ -281,6 +319,85 @@ static uint8_t generic_kind(const struct xinsn *in)
 	return operands_movable(in) ? K_GENERIC : K_UNSUPPORTED;
 }
 
+/* Which alignment a memory operand of a vector instruction must have. */
+static uint8_t vec_alignment(const struct xinsn *in)
+{
+	if (in->mem < 0)
+		return 0;
+	switch (in->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_MOVUPS:
+	case ZYDIS_MNEMONIC_MOVUPD:
+	case ZYDIS_MNEMONIC_MOVDQU:
+	case ZYDIS_MNEMONIC_LDDQU:
+	case ZYDIS_MNEMONIC_PCMPESTRI:
+	case ZYDIS_MNEMONIC_PCMPESTRM:
+	case ZYDIS_MNEMONIC_PCMPISTRI:
+	case ZYDIS_MNEMONIC_PCMPISTRM: return 0;
+	case ZYDIS_MNEMONIC_VMOVAPS:
+	case ZYDIS_MNEMONIC_VMOVAPD:
+	case ZYDIS_MNEMONIC_VMOVDQA:
+	case ZYDIS_MNEMONIC_VMOVDQA32:
+	case ZYDIS_MNEMONIC_VMOVDQA64:
+	case ZYDIS_MNEMONIC_VMOVNTPS:
+	case ZYDIS_MNEMONIC_VMOVNTPD:
+	case ZYDIS_MNEMONIC_VMOVNTDQ:
+	case ZYDIS_MNEMONIC_VMOVNTDQA: return (uint8_t)in->mem_size;
+	default: break;
+	}
+	return in->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY && in->mem_size == 16 ? 16 : 0;
+}
+
+/* Vector and x87 instructions: in->vec and a kind, or unsupported. */
+static void vec_classify(const struct xlat *x, struct xinsn *in)
+{
+	const ZydisDecodedInstruction *zi = &in->zi;
+
+	if (!vec_set[zi->meta.isa_set] || (x->key & SOFT_KEY_TS_EM))
+		return;
+	if (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
+	    ((x->key & SOFT_KEY_OSXSAVE_OFF) || (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_VEX &&
+						 zi->encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX)))
+		return;
+	/* A masked access must not touch what its mask leaves out. */
+	if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && zi->raw.evex.aaa && in->mem >= 0)
+		return;
+	switch (zi->mnemonic) {
+	case ZYDIS_MNEMONIC_LDMXCSR:
+	case ZYDIS_MNEMONIC_VLDMXCSR:
+	case ZYDIS_MNEMONIC_FLDCW:
+	case ZYDIS_MNEMONIC_FLDENV:
+	case ZYDIS_MNEMONIC_FNSTENV:
+	case ZYDIS_MNEMONIC_FNSAVE:
+	case ZYDIS_MNEMONIC_FRSTOR:
+	case ZYDIS_MNEMONIC_VMASKMOVPS:
+	case ZYDIS_MNEMONIC_VMASKMOVPD:
+	case ZYDIS_MNEMONIC_VPMASKMOVD:
+	case ZYDIS_MNEMONIC_VPMASKMOVQ: return;
+	default: break;
+	}
+	in->vec = true;
+	in->mem_align = vec_alignment(in);
+	switch (zi->mnemonic) {
+	case ZYDIS_MNEMONIC_PCMPESTRI:
+	case ZYDIS_MNEMONIC_PCMPESTRM:
+	case ZYDIS_MNEMONIC_PCMPISTRI:
+	case ZYDIS_MNEMONIC_PCMPISTRM:
+	case ZYDIS_MNEMONIC_VPCMPESTRI:
+	case ZYDIS_MNEMONIC_VPCMPESTRM:
+	case ZYDIS_MNEMONIC_VPCMPISTRI:
+	case ZYDIS_MNEMONIC_VPCMPISTRM: in->kind = K_PCMPSTR; return;
+	case ZYDIS_MNEMONIC_FNSTSW:
+		if (in->mem < 0) {
+			in->kind = K_FNSTSW_AX;
+			return;
+		}
+		break;
+	default: break;
+	}
+	if (operands_movable(in))
+		in->kind = K_GENERIC;
+}
+
 static void flags_of(struct xinsn *in)
 {
 	const ZydisAccessedFlags *f = in->zi.cpu_flags;
@@ -326,8 +443,8 @@ void x_classify(struct xlat *x, struct xinsn *in)
 	in->mem = -1;
 	in->mem_align = 0;
 	in->kind = kind_of[zi->mnemonic];
-	if (in->kind == K_UNSUPPORTED)
-		return;
+	if ((in->kind == K_UNSUPPORTED && !vec_set[zi->meta.isa_set]) || !x->isa[zi->meta.isa_set])
+		goto unsupported;
 	for (unsigned i = 0; i < zi->operand_count; i++) {
 		const ZydisDecodedOperand *o = &in->op[i];
 		unsigned size;
@@ -355,8 +472,12 @@ void x_classify(struct xlat *x, struct xinsn *in)
 			goto unsupported;
 	}
 	flags_of(in);
+	if (in->kind == K_UNSUPPORTED)
+		vec_classify(x, in);
+	else if (in->kind == K_GENERIC)
+		in->kind = generic_kind(in);
 	switch (in->kind) {
-	case K_GENERIC: in->kind = generic_kind(in); break;
+	case K_UNSUPPORTED: goto unsupported;
 	case K_NOP: /* forms with a memory operand do not access it */
 		in->mem = -1;
 		in->gpr_written = 0;
@@ -633,24 +754,6 @@ static bool lower_block(struct xlat *x)
 	return !x->failed;
 }
 
-unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key)
-{
-	uint64_t h = ((page << PAGE_SHIFT | off) + ((uint64_t)key << 48)) * 0x9e3779b97f4a7c15ull;
-
-	return (unsigned)(h >> 49);
-}
-
-struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key)
-{
-	struct jit_block *b = __atomic_load_n(&j->hash[jit_block_hash(page, off, key)], __ATOMIC_ACQUIRE);
-
-	for (; b; b = b->hash_next) {
-		if (b->page == page && b->off == off && b->key == key && !__atomic_load_n(&b->dead, __ATOMIC_RELAXED))
-			return b;
-	}
-	return NULL;
-}
-
 static void publish(struct jit *j, struct jit_block *b)
 {
 	unsigned h = jit_block_hash(b->page, b->off, b->key), p = (unsigned)b->page % JIT_PAGE_HASH;
@@ -701,6 +804,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 		x->key = c->mode_key;
 		x->mmu_index = c->mmu_index;
 		x->exact = j->exact_flags;
+		x->isa = interp_decode_info(c)->isa;
 		x->e.p = j->hot;
 		x->cold = j->cold;
 		x->recipe.kind = RECIPE_NONE;

@@ -35,6 +35,8 @@ enum xkind {
 	K_LAHF,
 	K_SAHF,
 	K_CLD,
+	K_PCMPSTR, /* PCMPESTRI and the like: implicit registers */
+	K_FNSTSW_AX,
 	K_JCC,
 	K_JRCXZ,
 	K_LOOP,
@@ -84,6 +86,7 @@ struct xlat {
 	bool in_cold;
 	struct soft_cpu *c;
 	struct jit *j;
+	const bool *isa; /* instruction sets the guest has */
 	struct jit_block *b;
 	uint64_t page;
 	unsigned key, mmu_index;
@@ -93,6 +96,7 @@ struct xlat {
 	unsigned host, slot; /* flags valid in the host's flags, in SLOT_FLAGS */
 	struct recipe recipe;
 	bool exact, failed;
+	bool vec_loaded; /* on every path to here in this block */
 	/* code bytes looked at */
 	struct {
 		uint16_t off, len;
@@ -150,6 +154,9 @@ struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base
 			   enum mmu_access a);
 /* Effective address (no segment) into a host register; rax may be used besides. */
 void x_address(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, int dst);
+
+/* The guest's vector state must be in the registers. */
+void x_need_vec(struct xlat *x, const struct xinsn *in);
 
 /* jit_insn.c */
 void x_classify(struct xlat *x, struct xinsn *in);

@@ -106,8 +106,8 @@ struct jit_exchange {
 	uint64_t page;	/* linear address of the page being executed */
 	uint64_t arg;
 	uint32_t reason;
-	bool vec_live;	 /* the guest's vector and x87 state is in the host's registers */
-	bool vec_blocked; /* it must not be: unmasked exceptions */
+	bool vec_live;	/* the guest's vector and x87 state is in the host's registers */
+	uint64_t xmask; /* XSAVE components it has */
 };
 
 struct soft_cpu {
