@@ -16,11 +16,11 @@
 #include "cpu/soft/insn.h"
 #include "cpu/soft/jit.h"
 
-#define RAM_SIZE 0x20000ull
-#define CODE	 0x8000ull
-#define DATA	 0x10000ull
-#define DATA_LEN 0x4000ull
-#define STACK	 0x18000ull
+#define RAM_SIZE   0x20000ull
+#define CODE	   0x8000ull
+#define DATA	   0x10000ull
+#define DATA_LEN   0x4000ull
+#define STACK	   0x18000ull
 #define XSAVE_USED 2432u /* up to where the host's layout has AVX-512 state */
 
 static struct mem_map map;
@@ -30,7 +30,8 @@ static struct soft_cpu *cpu;
 static struct vcpu *vcpus[1];
 static uint64_t seed = 88172645463325252ull;
 static bool verbose;
-static struct sigaction host_sigfpe;
+static const int host_signal[] = {SIGFPE, SIGSEGV, SIGILL, SIGBUS};
+static struct sigaction host_action[4];
 
 static uint64_t rnd(void)
 {
@@ -88,8 +89,9 @@ static int setup(void **state)
 	if (mmu_init(cpu, &err) || interp_init(cpu, &err) || jit_cpu_init(cpu, &err))
 		return -1;
 	vcpus[0] = &cpu->v;
-	/* The interpreter's handler; cmocka replaces it. */
-	sigaction(SIGFPE, NULL, &host_sigfpe);
+	/* The handlers of both tiers; cmocka replaces them. */
+	for (unsigned i = 0; i < 4; i++)
+		sigaction(host_signal[i], NULL, &host_action[i]);
 	return 0;
 }
 
@@ -175,8 +177,7 @@ static bool random_insn(uint8_t *buf, unsigned *len, unsigned *undefined)
 	    zi.meta.category == ZYDIS_CATEGORY_SYSCALL || zi.meta.category == ZYDIS_CATEGORY_SYSRET ||
 	    zi.meta.category == ZYDIS_CATEGORY_SEGOP || zi.meta.category == ZYDIS_CATEGORY_XSAVE ||
 	    zi.meta.category == ZYDIS_CATEGORY_RDRAND || zi.meta.category == ZYDIS_CATEGORY_RDSEED ||
-	    zi.meta.category == ZYDIS_CATEGORY_STRINGOP ||
-	    zi.meta.category == ZYDIS_CATEGORY_MISC)
+	    zi.meta.category == ZYDIS_CATEGORY_STRINGOP || zi.meta.category == ZYDIS_CATEGORY_MISC)
 		return false;
 	if (zi.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED || zi.meta.isa_set == ZYDIS_ISA_SET_AMD3DNOW)
 		return false;
@@ -265,6 +266,8 @@ static void random_state(struct run *r)
 	r->s.rip = CODE + 0x800;
 	r->s.seg[S_FS].base = DATA + 0x100;
 	r->s.seg[S_GS].base = DATA + 0x1080;
+	st16le(r->s.xsave, 0x37f);
+	st32le(r->s.xsave + 24, 0x1f80);
 	for (unsigned i = 160; i < 416; i += 8)
 		st64le(r->s.xsave + i, rnd());
 	for (unsigned i = 576; i < CPU_XSAVE_SIZE - 64; i += 8)
@@ -386,7 +389,8 @@ static void test_random(void **state)
 	env = getenv("JIT_TEST_SEED");
 	if (env)
 		seed = strtoull(env, NULL, 0);
-	sigaction(SIGFPE, &host_sigfpe, NULL);
+	for (unsigned i = 0; i < 4; i++)
+		sigaction(host_signal[i], &host_action[i], NULL);
 	verbose = getenv("JIT_TEST_VERBOSE");
 	ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
 	for (unsigned long i = 0; i < programs; i++) {

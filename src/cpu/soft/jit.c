@@ -12,7 +12,9 @@
 #include "base/log.h"
 
 #define CACHE_SIZE_DEFAULT (64 * MIB)
-#define BLOCK_ROOM	   (sizeof(struct jit_block) + 64 + 3 * JIT_MAX_INSNS * sizeof(struct jit_link))
+#define BLOCK_ROOM                                                                                                     \
+	(sizeof(struct jit_block) + 64 + 3 * JIT_MAX_INSNS * sizeof(struct jit_link) +                                 \
+	 JIT_MAX_INSNS * sizeof(struct jit_site))
 
 /* ---- the code cache ------------------------------------------------------- */
 
@@ -44,6 +46,7 @@ static void cache_reset(struct jit *j)
 	j->arena_used = 0;
 	memset(j->hash, 0, sizeof(j->hash));
 	memset(j->page_hash, 0, sizeof(j->page_hash));
+	j->all = NULL;
 }
 
 static bool cache_full(const struct jit *j)
@@ -236,6 +239,7 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	}
 	jit_make_stubs(j);
 	cache_reset(j);
+	jit_signals_install(j);
 	sa->jit = j;
 	return 0;
 }
@@ -247,6 +251,7 @@ void jit_fini(struct accel *a)
 
 	if (!j)
 		return;
+	jit_signals_remove(j);
 	munmap(j->rw, j->size);
 	munmap(j->rx, j->size);
 	munmap(j->arena, j->arena_size);

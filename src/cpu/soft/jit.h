@@ -109,7 +109,18 @@ struct jit_link {
 	bool linked;
 };
 
+/* Where the code of an instruction begins, for signals. */
+struct jit_site {
+	uint32_t host;	/* from jit_block.hot */
+	uint16_t guest; /* page offset */
+	bool flags_in_host;
+};
+
 struct jit_block {
+	struct jit_block *all_next;   /* every block since the cache was empty, dead ones too */
+	const uint8_t *hot, *hot_end; /* writable view */
+	struct jit_site *site;
+	unsigned nsites;
 	struct jit_block *hash_next, *page_next;
 	uint64_t page;
 	uint64_t va; /* linear page address for blocks that depend on it, else 0 */
@@ -132,6 +143,7 @@ struct jit {
 	size_t arena_used, arena_size;
 	struct jit_block *hash[JIT_BLOCK_HASH];
 	struct jit_block *page_hash[JIT_PAGE_HASH];
+	struct jit_block *all;
 	_Atomic uint64_t inval_seq; /* bumped by each invalidation */
 	_Atomic bool flushing;
 	uint64_t flushes;
@@ -164,13 +176,18 @@ static inline struct jit *jit_of(const struct soft_cpu *c)
 #define HEAT_FAILED 200 /* could not be translated; counts on to 255, then is tried again */
 
 void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to);
-struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, struct jit_heat *heat);
+struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host,
+			   struct jit_heat *heat);
 unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key);
 /* The block at this place for this mode, or NULL. Lock free. */
 struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key);
 
 /* jit_xlat.c: translate the block at c->s.rip. Lock held. NULL: cannot. */
 struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, unsigned off);
+
+/* jit_signal.c */
+void jit_signals_install(struct jit *j);
+void jit_signals_remove(const struct jit *j);
 
 /* jit_stub.c */
 void jit_make_stubs(struct jit *j);

@@ -344,6 +344,8 @@ static void lower_generic(struct xlat *x, struct xinsn *in)
 		s.busy |= 1u << H_RCX;
 		e_mov(&x->e, H_RCX, home_of(R_RCX));
 	}
+	/* Should the host refuse it: no register of the guest has changed here but a rotated or borrowed one. */
+	x->site[x->i].flags_in_host = x->host && !(in->live_in & ~x->host);
 	roles_place(x, role, &s);
 	emit_guest(x, in, role, mem ? &m : NULL);
 	roles_finish(x, role, &s);
@@ -1079,7 +1081,8 @@ static void (*const lower[])(struct xlat *x, struct xinsn *in) = {
     [K_CMPXCHG] = lower_cmpxchg,   [K_CMPXCHG16B] = lower_cmpxchg16b,
     [K_BT_MEM] = lower_bt_mem,	   [K_CBW] = lower_cbw,
     [K_CWD] = lower_cwd,	   [K_LAHF] = lower_lahf,
-    [K_SAHF] = lower_sahf,	   [K_CLD] = lower_cld, [K_PCMPSTR] = lower_pcmpstr, [K_FNSTSW_AX] = lower_fnstsw_ax, 
+    [K_SAHF] = lower_sahf,	   [K_CLD] = lower_cld,
+    [K_PCMPSTR] = lower_pcmpstr,   [K_FNSTSW_AX] = lower_fnstsw_ax,
     [K_JCC] = lower_jcc,	   [K_JRCXZ] = lower_jrcxz,
     [K_LOOP] = lower_jrcxz,	   [K_JMP_IND] = lower_jmp_ind,
     [K_CALL] = lower_call,	   [K_CALL_IND] = lower_call_ind,

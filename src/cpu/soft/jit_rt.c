@@ -35,11 +35,11 @@ static bool plain(const struct soft_cpu *c, uint64_t lin, unsigned *size)
 
 /* ---- vector and x87 state -------------------------------------------------- */
 
-#define XSAVE_BV      512
-#define XSAVE_MXCSR   24
-#define MXCSR_MASKS   0x1f80u
-#define FCW_MASKS     0x3fu
-#define FSW_ES	      0x80u
+#define XSAVE_BV    512
+#define XSAVE_MXCSR 24
+#define MXCSR_MASKS 0x1f80u
+#define FCW_MASKS   0x3fu
+#define FSW_ES	    0x80u
 
 static void xsave_op(uint8_t *area, uint64_t mask, bool save)
 {
@@ -92,7 +92,7 @@ struct jit_slow jit_slow_vec(struct soft_cpu *c, uint64_t lin, unsigned size, ui
 {
 	if (!jit_vec_load(c))
 		return fail(c, REASON_INTERP);
-	return (struct jit_slow){ .ok = 1 };
+	return (struct jit_slow){.ok = 1};
 }
 
 /* Sanitizers put calls into functions that translated code calls: those may use vector registers. */

@@ -217,8 +217,8 @@ static bool vec_set[ISA_SETS];
 
 static void vec_sets_fill(void)
 {
-	static const char *const prefix[] = { "SSE", "AVX", "FMA", "F16C", "AES", "VAES", "PCLMUL", "VPCLMUL",
-					      "GFNI", "SHA", "X87", "FCMOV", "PENTIUMMMX", "MMX" };
+	static const char *const prefix[] = {"SSE",	"AVX",	"FMA", "F16C", "AES",	"VAES",	      "PCLMUL",
+					     "VPCLMUL", "GFNI", "SHA", "X87",  "FCMOV", "PENTIUMMMX", "MMX"};
 
 	for (unsigned i = 0; i < ISA_SETS; i++) {
 		const char *name = ZydisISASetGetString((ZydisISASet)i);
@@ -355,8 +355,8 @@ static void vec_classify(const struct xlat *x, struct xinsn *in)
 	if (!vec_set[zi->meta.isa_set] || (x->key & SOFT_KEY_TS_EM))
 		return;
 	if (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY &&
-	    ((x->key & SOFT_KEY_OSXSAVE_OFF) || (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_VEX &&
-						 zi->encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX)))
+	    ((x->key & SOFT_KEY_OSXSAVE_OFF) ||
+	     (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_VEX && zi->encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX)))
 		return;
 	/* A masked access must not touch what its mask leaves out. */
 	if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && zi->raw.evex.aaa && in->mem >= 0)
@@ -478,7 +478,10 @@ void x_classify(struct xlat *x, struct xinsn *in)
 		in->kind = generic_kind(in);
 	switch (in->kind) {
 	case K_UNSUPPORTED: goto unsupported;
-	case K_NOP: /* forms with a memory operand do not access it */
+	case K_NOP:
+		if (zi->opcode_map == ZYDIS_OPCODE_MAP_0F && zi->opcode == 0x0d && in->mem < 0)
+			goto unsupported; /* undefined on some CPUs */
+		/* Forms with a memory operand do not access it. */
 		in->mem = -1;
 		in->gpr_written = 0;
 		in->f_read = in->f_written = in->f_touched = 0;
@@ -742,6 +745,7 @@ static bool lower_block(struct xlat *x)
 			x_side_exit(x, in->off, x->j->leave[REASON_INTERP]);
 			return !x->failed;
 		}
+		x->site[x->i] = (struct jit_site){.host = (uint32_t)(x->e.p - x->b->hot), .guest = in->off};
 		x_lower(x, in);
 		if (x->failed)
 			return false;
@@ -754,10 +758,26 @@ static bool lower_block(struct xlat *x)
 	return !x->failed;
 }
 
+/* Keep where each instruction's code is. */
+static void keep_sites(struct xlat *x)
+{
+	struct jit *j = x->j;
+	size_t size = x->i * sizeof(struct jit_site);
+
+	j->arena_used = ALIGN_UP(j->arena_used, (size_t)8);
+	x->b->site = (struct jit_site *)(void *)(j->arena + j->arena_used);
+	x->b->nsites = x->i; /* an unsupported last instruction has none */
+	memcpy(x->b->site, x->site, size);
+	j->arena_used += size;
+	x->b->hot_end = x->e.p;
+}
+
 static void publish(struct jit *j, struct jit_block *b)
 {
 	unsigned h = jit_block_hash(b->page, b->off, b->key), p = (unsigned)b->page % JIT_PAGE_HASH;
 
+	b->all_next = j->all;
+	__atomic_store_n(&j->all, b, __ATOMIC_RELEASE);
 	b->page_next = j->page_hash[p];
 	j->page_hash[p] = b;
 	b->hash_next = j->hash[h];
@@ -815,6 +835,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 		if (!x->n || (x->n == 1 && x->insn[0].kind == K_UNSUPPORTED))
 			goto none;
 		liveness(x);
+		b->hot = x->e.p;
 		emit_head(x, x->insn[0].live_in);
 		if (lower_block(x))
 			break;
@@ -826,6 +847,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 	b->len = (uint16_t)(x->insn[x->n - 1].next - off);
 	if (!note_code(x, host))
 		goto none;
+	keep_sites(x);
 	j->hot = x->e.p;
 	j->cold = x->cold;
 	j->n_blocks++;

@@ -102,6 +102,7 @@ struct xlat {
 		uint16_t off, len;
 	} range[XLAT_RANGES];
 	unsigned nranges;
+	struct jit_site site[JIT_MAX_INSNS];
 	uint8_t code[PAGE_SIZE + 16]; /* copy of the page */
 };
 
