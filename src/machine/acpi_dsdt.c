@@ -179,7 +179,6 @@ static void dsdt_pci(struct aml *a, const struct acpi_config *c)
 {
 	aml_device_begin(a, "PCI0");
 	aml_name_eisa_id(a, "_HID", "PNP0A03");
-	aml_name_int(a, "_ADR", 0);
 	aml_name_int(a, "_UID", 0);
 	aml_name(a, "_CRS");
 	aml_resources_begin(a);
