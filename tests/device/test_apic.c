@@ -605,6 +605,44 @@ static void test_msi(void **state)
 	rig_fini(&r);
 }
 
+/* Any register, any value, any order, from any vCPU; the machine must stay one that a reset mends. */
+static void test_hostile(void **state)
+{
+	struct rig r;
+	uint64_t v;
+
+	rig_init(&r, 5);
+	for (unsigned i = 0; i < 400000; i++) {
+		uint64_t x = i * 0x9e3779b97f4a7c15ull, val = x ^ x >> 29;
+		unsigned cpu = (unsigned)(x >> 60) % 5;
+
+		switch (x >> 40 & 7) {
+		case 0:
+		case 1: lapic_put(&r, cpu, (unsigned)(x >> 44) % 0x100 * 16, (uint32_t)val); break;
+		case 2:
+			irqchip_msr_write(r.chip, cpu, 0x800 + (unsigned)(x >> 44) % 0x44, (uint32_t)val & 0x1f7ff);
+			break;
+		case 3: irqchip_msr_write(r.chip, cpu, x >> 44 & 1 ? 0x6e0 : 0x1b, 0xfee00000 | (val & 0xd00)); break;
+		case 4: ioapic_put(&r, (unsigned)(x >> 44) % 0x50, (uint32_t)val); break;
+		case 5: irq_set(&r.bus.gsi[(x >> 44) % 24], val & 1); break;
+		case 6: r.bus.msi->send(r.bus.msi_opaque, 0xfee00000 | (val & 0xfffff), (uint32_t)(val >> 20)); break;
+		case 7: rig_advance(&r, val & 0xffff); break;
+		}
+		lapic_get(&r, cpu, (unsigned)(x >> 36) % 0x100 * 16);
+		irqchip_msr_read(r.chip, cpu, 0x800 + (unsigned)(x >> 36) % 0x44, &v);
+		rig_take(&r, cpu);
+		if (i % 64 == 0)
+			irqchip_lapic_reset(r.chip, cpu, x >> 35 & 1);
+	}
+	for (int i = 0; i < IRQCHIP_GSIS; i++)
+		irq_set(&r.bus.gsi[i], 0);
+	irqchip_reset(r.chip);
+	rig_enable_lapic(&r, 3);
+	msi(&r, 3 << 12, 0x41);
+	assert_int_equal(rig_take(&r, 3), 0x41);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -624,6 +662,7 @@ int main(void)
 	    cmocka_unit_test(test_timer_periodic),
 	    cmocka_unit_test(test_timer_tsc_deadline),
 	    cmocka_unit_test(test_msi),
+	    cmocka_unit_test(test_hostile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

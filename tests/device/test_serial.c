@@ -407,6 +407,7 @@ static void test_debug_ports(void **state)
 		out8(&r, 0xe9, (uint8_t)*p);
 	assert_int_equal(c->writes, 1);
 	assert_memory_equal(c->got, "SeaBIOS\n", 8);
+	chr_type(c, "nobody reads this");
 	out8(&r, 0x501, 0x10);
 	assert_int_equal(r.request, VM_EXIT);
 	assert_int_equal(r.request_status, 0x21);

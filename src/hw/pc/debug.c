@@ -33,12 +33,20 @@ static void debugcon_write(void *opaque, uint64_t off, uint64_t val, unsigned si
 	chrout_put(&s->out, (uint8_t)val);
 }
 
+/* Output only: what is typed is taken and goes nowhere. */
+static size_t debugcon_can_receive(void *opaque)
+{
+	return 64;
+}
+
+static void debugcon_receive(void *opaque, const uint8_t *buf, size_t len) {}
+
 static const struct region_ops debugcon_ops = {debugcon_read, debugcon_write, 1, 1};
 
 static int debugcon_realize(struct dev *d, struct err *err)
 {
 	struct debugcon *s = container_of(d, struct debugcon, dev);
-	struct chr_fe fe = {.opaque = s};
+	struct chr_fe fe = {debugcon_can_receive, debugcon_receive, NULL, s};
 	int r = chrout_init(&s->out, s->chr, d->bus->loop, &d->lock, NULL, NULL, err);
 
 	if (r)
