@@ -24,6 +24,7 @@
 #define LOG_CLASS_MAX_BITS 32
 
 uint32_t log_mask;
+bool log_timestamps;
 static int log_fd = STDERR_FILENO;
 
 static const struct log_class_name {
@@ -61,7 +62,17 @@ static void log_write(int fd, const char *line, size_t len)
 static void log_vline(int fd, const char *prefix, const char *fmt, va_list ap)
 {
 	char line[LOG_LINE_MAX];
-	int n = snprintf(line, sizeof(line), "%s", prefix);
+	int n = 0;
+
+	if (log_timestamps && fd == STDERR_FILENO) {
+		struct timespec ts;
+		struct tm tm;
+		clock_gettime(CLOCK_REALTIME, &ts);
+		gmtime_r(&ts.tv_sec, &tm);
+		n = (int)strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
+		n += snprintf(line + n, 16, ".%06ldZ ", ts.tv_nsec / 1000 % 1000000);
+	}
+	n += snprintf(line + n, sizeof(line) - (size_t)n, "%s", prefix);
 	int m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
 
 	if (m > 0)

@@ -41,6 +41,9 @@ void log_info(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * class reach the file; what was dropped is counted and said. */
 void log_diag(enum log_class class_bit, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* -msg timestamp=on: date and time in front of user messages. Set before threads start. */
+extern bool log_timestamps;
+
 /* -d LIST ("help" lists the classes on stdout and returns 1); -D FILE. 0 or -errno. */
 int log_set_classes(const char *list, struct err *err);
 int log_set_file(const char *path, struct err *err);

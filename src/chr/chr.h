@@ -69,7 +69,8 @@ bool chr_uses_stdio(void);
 void chr_set_quit(void (*fn)(void));
 /* Asked while chr_create waits for a socket's client (wait=on): true gives up with -EINTR. */
 void chr_set_interrupted(bool (*fn)(void));
-/* Put raw mode back after the process was stopped (SIGCONT handler); only async-signal-safe calls. */
+/* Give the terminal back before the process stops (SIGTSTP), and take it again (SIGCONT). Async-signal-safe. */
+void chr_suspend_terminals(void);
 void chr_resume_terminals(void);
 /* Restore terminals, remove sockets; also safe from a fatal signal handler. */
 void chr_restore_terminals(void);

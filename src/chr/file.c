@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "chr/chr_impl.h"
@@ -14,12 +15,23 @@ struct chr_file {
 	bool append;
 };
 
+#define FIFO_POLL_US 50000
+
+/*
+ * Never blocks, but for a named pipe opened for writing: that waits for its
+ * reader, as with QEMU, until a signal asks to leave.
+ */
 static int file_open_fd(const char *path, int flags, struct err *err)
 {
-	/* O_NONBLOCK: a named pipe without a reader must not hang the start. */
-	int fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
-
-	return fd < 0 ? err_set_errno(err, -errno, "cannot open '%s'", path) : fd;
+	for (;;) {
+		int fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+		if (fd >= 0)
+			return fd;
+		struct stat st;
+		if (errno != ENXIO || stat(path, &st) < 0 || !S_ISFIFO(st.st_mode) || chr_interrupted())
+			return err_set_errno(err, -errno, "cannot open '%s'", path);
+		usleep(FIFO_POLL_US);
+	}
 }
 
 static int file_use_fds(struct chr *c, int rfd, int wfd, struct err *err)

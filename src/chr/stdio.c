@@ -77,6 +77,14 @@ void chr_restore_terminals(void)
 	errno = saved;
 }
 
+void chr_suspend_terminals(void)
+{
+	int saved = errno;
+
+	stdio_restore();
+	errno = saved;
+}
+
 void chr_resume_terminals(void)
 {
 	int saved = errno;

@@ -186,6 +186,54 @@ static int cmd_set_trace(struct cmdline *c, const char *text, struct err *err)
 	return ret;
 }
 
+/* Options whose argument is a few on/off switches; a switch without a field may only be off. */
+struct cmd_switch {
+	const char *key;
+	bool *field;
+};
+
+static int cmd_set_switches(const char *option, const char *text, const struct cmd_switch *s, size_t n, struct err *err)
+{
+	struct opts o;
+	int ret = opts_parse(text, NULL, &o, err);
+
+	for (size_t i = 0; i < o.n && !ret; i++) {
+		const char *key = o.v[i].key, *value = o.v[i].value;
+		size_t k = 0;
+		while (k < n && strcmp(s[k].key, key))
+			k++;
+		bool on = !strcmp(value, "on");
+		if (k == n || (!on && strcmp(value, "off")))
+			ret = err_set(err, -EINVAL, "%s: there is no '%.40s=%.40s'", option, key, value);
+		else if (on && !s[k].field)
+			ret = err_set(err, -ENOTSUP, "%s: %s=on does not exist in Kelvin yet", option, key);
+		else if (s[k].field)
+			*s[k].field = on;
+	}
+	opts_free(&o);
+	return ret;
+}
+
+static int cmd_set_msg(struct cmdline *c, const char *text, struct err *err)
+{
+	const struct cmd_switch s[] = {{"timestamp", &log_timestamps}, {"guest-name", NULL}};
+
+	return cmd_set_switches("-msg", text, s, ARRAY_SIZE(s), err);
+}
+
+static int cmd_set_overcommit(struct cmdline *c, const char *text, struct err *err)
+{
+	const struct cmd_switch s[] = {{"mem-lock", &c->lock_memory}, {"cpu-pm", NULL}};
+
+	return cmd_set_switches("-overcommit", text, s, ARRAY_SIZE(s), err);
+}
+
+static int cmd_set_sandbox(struct cmdline *c, const char *text, struct err *err)
+{
+	return strcmp(text, "off") ? err_set(err, -ENOTSUP, "-sandbox %s does not exist in Kelvin yet: only off", text)
+				   : 0;
+}
+
 static int cmd_nothing(struct cmdline *c, const char *text, struct err *err)
 {
 	return 0;
@@ -221,6 +269,8 @@ static const struct cmd_option cmd_table[] = {
     {"smp", "N[,sockets=,cores=,threads=]", "number of virtual CPUs and their topology", CMD_FN, 0, cmd_set_smp},
     {"mem-path", "PATH", "memory from a file or hugetlbfs folder", CMD_TEXT, AT(vm.ram.path), NULL},
     {"mem-prealloc", NULL, "allocate all memory at start", CMD_FLAG, AT(vm.ram.prealloc), NULL},
+    {"overcommit", "mem-lock=on|off", "lock all memory, so that it is never swapped out", CMD_FN, 0,
+     cmd_set_overcommit},
     {"name", "NAME", "name of the machine", CMD_FN, 0, cmd_set_name},
     {"uuid", "UUID", "UUID of the machine", CMD_FN, 0, cmd_set_uuid},
     {"drive", "file=F,if=virtio|none,...", "a disk: format=, cache=, aio=, readonly=, id=, ...", CMD_LIST, AT(drives),
@@ -266,6 +316,8 @@ static const struct cmd_option cmd_table[] = {
     {"d", "CLASS[,CLASS...]", "diagnostics (help lists the classes)", CMD_FN, 0, cmd_set_log},
     {"trace", "[enable=]CLASS[,file=F]", "as -d and -D", CMD_FN, 0, cmd_set_trace},
     {"D", "FILE", "file for -d's output", CMD_TEXT, AT(log_file), NULL},
+    {"msg", "timestamp=on|off", "date and time in front of messages", CMD_FN, 0, cmd_set_msg},
+    {"sandbox", "off", "restrict the process: only off", CMD_FN, 0, cmd_set_sandbox},
     {"version", NULL, "print the version", CMD_CALL, 0, cmd_version},
     {"help", NULL, "print this text", CMD_CALL, 0, cmd_help},
     {"h", NULL, "as -help", CMD_CALL, 0, cmd_help},

@@ -37,7 +37,7 @@ struct cmdline {
 	size_t nmonitors;
 	bool no_monitor; /* -monitor none */
 	enum cmd_console console;
-	bool daemonize;
+	bool daemonize, lock_memory;
 	char *pidfile, *stats, *log_file, *process_name, *memory_backend;
 	bool as_qemu; /* invoked under one of QEMU's names */
 };

@@ -175,7 +175,8 @@ static int accel_print_list(void)
 static int accel_check(const char *name, size_t len, struct err *err)
 {
 	static const char *const missing[] = {"xen", "hax", "hvf", "whpx", "nvmm", "qtest"};
-	static const char *const names[] = {"kvm", "soft", "tcg"};
+	const char *names[8] = {"tcg"};
+	size_t n = 1;
 	char word[32];
 
 	snprintf(word, sizeof(word), "%.*s", (int)MIN(len, sizeof(word) - 1), name);
@@ -185,7 +186,9 @@ static int accel_check(const char *name, size_t len, struct err *err)
 		if (!strcmp(word, missing[i]))
 			return err_set(err, -ENOTSUP, "the CPU engine '%s' does not exist in Kelvin: use kvm or soft",
 				       word);
-	const char *near = text_nearest(word, names, ARRAY_SIZE(names));
+	for (size_t i = 0; accel_table[i] && n < ARRAY_SIZE(names); i++)
+		names[n++] = accel_table[i]->type.name;
+	const char *near = text_nearest(word, names, n);
 	return err_set(err, -EINVAL, "there is no CPU engine '%s'%s%s%s (-accel help lists them)", word,
 		       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
@@ -233,7 +236,10 @@ int cmd_set_memory(struct cmdline *c, const char *text, struct err *err)
 			    err_set(err, -ENOTSUP, "-m: '%.60s' does not exist in Kelvin yet: only size=", o.v[i].key);
 	if (!ret && !size)
 		ret = err_set(err, -EINVAL, "-m: a size is missing");
-	if (!ret && text_parse_size(size, MIB, &c->vm.ram_size))
+	int bad = ret ? 0 : text_parse_size(size, MIB, &c->vm.ram_size);
+	if (bad == -ERANGE)
+		ret = err_set(err, -ERANGE, "-m: '%.60s' is outside 1M to 1024T", size);
+	else if (bad)
 		ret = err_set(err, -EINVAL, "-m: '%.60s' is not a size such as 512, 4096M, 1.5G", size);
 	if (!ret && !c->vm.ram_size)
 		c->vm.ram_size = RAM_DEFAULT; /* QEMU's reading of -m 0 */

@@ -179,12 +179,22 @@ static void on_request(int sig)
 	errno = saved;
 }
 
+/* Ctrl-z, where it is not the guest's: stop with the terminal as the shell expects it. */
+static void on_stop(int sig)
+{
+	chr_suspend_terminals();
+	raise(SIGSTOP);
+}
+
 static void on_continue(int sig)
 {
 	chr_resume_terminals();
 }
 
-/* SA_RESETHAND put the default back: raising it again ends the process as the fault would have. */
+/*
+ * Give the terminal back and die of the signal. The default action is put back by
+ * hand: an engine that took the signal over calls this as its predecessor.
+ */
 static void on_fatal(int sig)
 {
 	static const char text[] = "kelvin: fatal signal, the terminal was restored\n";
@@ -192,6 +202,7 @@ static void on_fatal(int sig)
 	chr_restore_terminals();
 	ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
 	(void)n;
+	signal(sig, SIG_DFL);
 	raise(sig);
 }
 
@@ -214,8 +225,10 @@ int process_signals_install(struct err *err)
 	sa.sa_handler = on_continue;
 	sa.sa_flags = SA_ONSTACK | SA_RESTART;
 	sigaction(SIGCONT, &sa, NULL);
+	sa.sa_handler = on_stop;
+	sigaction(SIGTSTP, &sa, NULL);
 	sa.sa_handler = on_fatal;
-	sa.sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+	sa.sa_flags = SA_ONSTACK | SA_NODEFER;
 	for (size_t i = 0; i < ARRAY_SIZE(fatal); i++)
 		sigaction(fatal[i], &sa, NULL);
 	return 0;

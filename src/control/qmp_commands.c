@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/object.h"
 #include "base/util.h"
 #include "block/block.h"
@@ -65,6 +66,14 @@ static json_t *cmd_query_accel(struct vm *vm, json_t *args, struct err *err)
 	return json_pack("{s:s,s:o}", "name", vm_accel(vm)->ops->type.name, "reason", json_text(vm_accel_reason(vm)));
 }
 
+/* A thread that was just started says its ID within moments; a reply must not say 0. */
+static int vcpu_thread_id(struct vcpu *v)
+{
+	for (int i = 0; i < 1000 && !atomic_load(&v->tid); i++)
+		usleep(1000);
+	return atomic_load(&v->tid);
+}
+
 static json_t *cmd_query_cpus_fast(struct vm *vm, json_t *args, struct err *err)
 {
 	const struct vm_config *c = vm_config_of(vm);
@@ -77,8 +86,8 @@ static json_t *cmd_query_cpus_fast(struct vm *vm, json_t *args, struct err *err)
 		snprintf(path, sizeof(path), "/machine/unattached/device[%u]", i);
 		json_array_append_new(list,
 				      json_pack("{s:i,s:s,s:i,s:s,s:{s:i,s:i,s:i}}", "cpu-index", (int)i, "qom-path",
-						path, "thread-id", (int)a->vcpu[i]->tid, "target", "x86_64", "props",
-						"socket-id", (int)(i / threads / cores), "core-id",
+						path, "thread-id", vcpu_thread_id(a->vcpu[i]), "target", "x86_64",
+						"props", "socket-id", (int)(i / threads / cores), "core-id",
 						(int)(i / threads % cores), "thread-id", (int)(i % threads)));
 	}
 	return list;

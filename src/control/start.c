@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 #include "base/log.h"
@@ -287,6 +288,9 @@ static int run_prepare(struct run *r, struct err *err)
 	process_signals_unblock();
 	if (ret)
 		return ret;
+	/* After the machine: the lock must cover the guest's memory too. */
+	if (c->lock_memory && mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
+		return err_set_errno(err, -errno, "-overcommit mem-lock=on: cannot lock the memory (ulimit -l)");
 	dev_warn_unused_globals();
 	ret = run_monitors(r, err);
 	if (!ret)

@@ -136,7 +136,7 @@ struct vcpu {
 	_Atomic uint32_t requests;
 	_Atomic uint8_t sipi_vector;
 	pthread_t thread;
-	_Atomic int tid; /* host thread ID, 0 before it runs; for query-cpus-fast */
+	_Atomic int tid;     /* host thread ID, 0 before it runs; for query-cpus-fast */
 	_Atomic bool halted; /* for query-cpus-fast */
 };
 

@@ -187,8 +187,12 @@ def case_terminal():
         wait_for("raw mode", lambda: not termios.tcgetattr(slave)[3] & termios.ICANON or p.poll() is not None)
         assert not fcntl.fcntl(slave, fcntl.F_GETFL) & os.O_NONBLOCK, "O_NONBLOCK on the shell's descriptor"
         leave(p, master)
-        got = p.wait(PATIENCE)
-        assert got in (status, abs(status)), f"{name}: exit status {got}"
+        try:
+            got = p.wait(PATIENCE)
+        except subprocess.TimeoutExpired as e:
+            os.set_blocking(master, False)
+            raise AssertionError(f"{name}: it stays: {os.read(master, 4096)!r}") from e
+        assert got == status, f"{name}: exit status {got}"
         after = terminal_state(slave)
         assert before == after, f"{name}: the terminal changed: {before} {after}"
         os.close(master)
@@ -225,6 +229,41 @@ def case_mux():
     assert p.wait(PATIENCE) == 0
     os.close(master)
     os.close(slave)
+
+
+def case_suspend():
+    """Ctrl-z, where it is not the guest's: the shell gets its terminal; fg gives raw mode back."""
+    master, slave = pty.openpty()
+    before = terminal_state(slave)
+    p = subprocess.Popen([KELVIN, *STOPPED, "-display", "none", "-serial", "stdio"], stdin=slave, stdout=slave)
+    wait_for("raw mode", lambda: not termios.tcgetattr(slave)[3] & termios.ICANON)
+    p.send_signal(signal.SIGTSTP)
+    wait_for("the stop", lambda: open(f"/proc/{p.pid}/stat", encoding="ascii").read().split()[2] == "T")
+    assert terminal_state(slave) == before
+    p.send_signal(signal.SIGCONT)
+    wait_for("raw mode", lambda: not termios.tcgetattr(slave)[3] & termios.ICANON)
+    p.terminate()
+    assert p.wait(PATIENCE) == 0
+    assert terminal_state(slave) == before
+    os.close(master)
+    os.close(slave)
+
+
+def case_late_reader():
+    """-serial file: on a named pipe waits for its reader; a signal ends the wait."""
+    os.mkfifo(path("fifo"))
+    for leave in (False, True):
+        p = start("-display", "none", "-serial", f"file:{path('fifo')}", "-pidfile", path("pid"))
+        time.sleep(0.2)
+        assert p.poll() is None
+        if leave:
+            p.terminate()
+            assert p.wait(PATIENCE) == 1
+            continue
+        fd = os.open(path("fifo"), os.O_RDONLY)
+        p.terminate()
+        assert p.wait(PATIENCE) in (0, 1)
+        os.close(fd)
 
 
 def case_stdin_forms():

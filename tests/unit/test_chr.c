@@ -100,6 +100,25 @@ static void test_file_null(void **state)
 	int fd = open(in_dir("out"), O_RDONLY);
 	assert_int_equal(read(fd, buf, sizeof(buf)), 5);
 	close(fd);
+	/* logfile= copies what was written; a named pipe gets its reader's data. */
+	snprintf(text, sizeof(text), "null,id=g,logfile=%s", in_dir("log"));
+	assert_non_null(c = chr_create(text, loop, &e));
+	assert_int_equal(chr_write(c, "copy", 4), 4);
+	fd = open(in_dir("log"), O_RDONLY);
+	assert_int_equal(read(fd, buf, sizeof(buf)), 4);
+	close(fd);
+	unlink(in_dir("log"));
+	assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+	fd = open(in_dir("fifo"), O_RDONLY | O_NONBLOCK);
+	snprintf(text, sizeof(text), "file,id=p,path=%s", in_dir("fifo"));
+	assert_non_null(c = chr_create(text, loop, &e));
+	assert_int_equal(chr_write(c, "fifo", 4), 4);
+	assert_int_equal(read(fd, buf, sizeof(buf)), 4);
+	close(fd); /* the reader has gone: output is dropped */
+	assert_int_equal(chr_write(c, "more", 4), 4);
+	turn(1);
+	assert_int_equal(chr_write(c, "more", 4), 4);
+	unlink(in_dir("fifo"));
 	c = chr_create("null,id=n", loop, &e);
 	assert_int_equal(chr_write(c, "hello", 5), 5);
 	assert_ptr_equal(chr_find("n"), c);
@@ -389,6 +408,8 @@ static void test_stdio(void **state)
 		int master, slave, status;
 		char buf[64];
 		struct termios before, after;
+		memset(&before, 0, sizeof(before)); /* padding */
+		memset(&after, 0, sizeof(after));
 		assert_int_equal(openpty(&master, &slave, NULL, NULL, NULL), 0);
 		assert_int_equal(tcgetattr(slave, &before), 0);
 		int flags = fcntl(slave, F_GETFL);
