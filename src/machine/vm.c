@@ -185,6 +185,11 @@ static void machine_reset(struct vm *vm, bool guest, const char *reason)
 
 void vm_system_reset(struct vm *vm)
 {
+	if (vm->cfg->no_reboot) { /* as QEMU: any reset ends the machine */
+		emit_reason(vm, "SHUTDOWN", false, "host-qmp-system-reset");
+		vm_quit(vm, 0);
+		return;
+	}
 	machine_reset(vm, false, "host-qmp-system-reset");
 }
 
