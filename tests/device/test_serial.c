@@ -67,8 +67,11 @@ bool chr_connected(const struct chr *c)
 
 void chr_set_writable(struct chr *c, void (*fn)(void *opaque), void *opaque)
 {
-	c->writable = fn;
-	c->writable_opaque = opaque;
+	/* As the real one: a callback is known by its opaque, and taken back by that. */
+	if (fn || c->writable_opaque == opaque) {
+		c->writable = fn;
+		c->writable_opaque = opaque;
+	}
 }
 
 static void *find_chr(const char *id)
@@ -131,6 +134,8 @@ static struct chr *serial_init(struct rig *r)
 static void serial_fini(struct rig *r, struct chr *c)
 {
 	rig_fini(r);
+	assert_null(c->writable);
+	assert_null(c->fe.opaque);
 	free(c);
 }
 

@@ -98,7 +98,7 @@ void chrout_fini(struct chrout *o)
 	if (!o->chr)
 		return;
 	timer_cancel_sync(&o->timer);
-	chr_set_writable(o->chr, NULL, NULL);
+	chr_set_writable(o->chr, NULL, o);
 	for (unsigned ms = 0; o->len && ms < 1000 && chr_connected(o->chr); ms++) {
 		chrout_flush(o);
 		if (o->len)
