@@ -94,9 +94,9 @@ int stack_store(struct soft_cpu *c, uint64_t off, unsigned size, uint64_t val)
 
 		if (likely(p)) {
 			if (likely(size == 8))
-				*(volatile uint64_t *)(void *)p = val;
+				*(volatile guest_u64 *)p = val;
 			else
-				*(volatile uint16_t *)(void *)p = (uint16_t)val;
+				*(volatile guest_u16 *)p = (uint16_t)val;
 			return 0;
 		}
 	}

@@ -142,9 +142,9 @@ static inline int mem_load(struct soft_cpu *c, const struct insn *i, unsigned si
 	if (likely(mem_linear_fast(c, i, &lin)) && likely((p = mmu_hit(c, c->mmu_index, MMU_READ, lin, size)))) {
 		switch (size) {
 		case 1: *val = *(const volatile uint8_t *)p; break;
-		case 2: *val = *(const volatile uint16_t *)(const void *)p; break;
-		case 4: *val = *(const volatile uint32_t *)(const void *)p; break;
-		default: *val = *(const volatile uint64_t *)(const void *)p; break;
+		case 2: *val = *(const volatile guest_u16 *)p; break;
+		case 4: *val = *(const volatile guest_u32 *)p; break;
+		default: *val = *(const volatile guest_u64 *)p; break;
 		}
 		return 0;
 	}
@@ -159,9 +159,9 @@ static inline int mem_store(struct soft_cpu *c, const struct insn *i, unsigned s
 	if (likely(mem_linear_fast(c, i, &lin)) && likely((p = mmu_hit(c, c->mmu_index, MMU_WRITE, lin, size)))) {
 		switch (size) {
 		case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
-		case 2: *(volatile uint16_t *)(void *)p = (uint16_t)val; break;
-		case 4: *(volatile uint32_t *)(void *)p = (uint32_t)val; break;
-		default: *(volatile uint64_t *)(void *)p = val; break;
+		case 2: *(volatile guest_u16 *)p = (uint16_t)val; break;
+		case 4: *(volatile guest_u32 *)p = (uint32_t)val; break;
+		default: *(volatile guest_u64 *)p = val; break;
 		}
 		return 0;
 	}
