@@ -37,9 +37,17 @@ static void aio_say_fallback(const struct err *why)
 		log_info("disk I/O uses a thread pool: %s", why->msg);
 }
 
+static void aio_nothing(void *arg) {}
+
 static void aio_before_sleep(void *arg)
 {
-	aio_flush(arg);
+	struct aio *a = arg;
+
+	if (!a->head && !a->stuck)
+		return;
+	aio_flush(a);
+	/* Whoever gathers completions in a hook may have had its turn: have one more before sleeping. */
+	loop_post(a->loop, aio_nothing, NULL);
 }
 
 struct aio *aio_create(struct loop *l, enum aio_engine engine, struct err *err)

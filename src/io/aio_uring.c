@@ -18,9 +18,9 @@ struct aio_uring {
 	unsigned in_ring; /* started and not reaped: kept below the completion queue's size */
 };
 
-static void uring_reap(void *opaque, unsigned events)
+/* Complete what is done; without a system call. */
+static void uring_complete(struct aio *a)
 {
-	struct aio *a = opaque;
 	struct aio_uring *u = a->uring;
 	struct io_uring_cqe *cqe[64];
 	struct aio_req *again = NULL;
@@ -50,7 +50,12 @@ static void uring_reap(void *opaque, unsigned events)
 		again = req->next;
 		aio_untake(a, req);
 	}
-	aio_flush(a);
+}
+
+static void uring_reap(void *opaque, unsigned events)
+{
+	uring_complete(opaque);
+	aio_flush(opaque);
 }
 
 static int uring_open(struct aio *a, struct err *err)
@@ -115,6 +120,11 @@ static void uring_prepare(struct io_uring_sqe *sqe, struct aio_req *req)
 	io_uring_sqe_set_data(sqe, req);
 }
 
+static void uring_retry(void *arg)
+{
+	aio_flush(arg);
+}
+
 static bool uring_start(struct aio *a)
 {
 	struct aio_uring *u = a->uring;
@@ -148,7 +158,9 @@ static bool uring_start(struct aio *a)
 	 * entries stay in the ring, and the next reap or flush submits them. */
 	a->stuck = io_uring_sq_ready(&u->ring) > 0;
 	if (ret < 0 && u->in_ring == 0 && ret != -EINTR)
-		loop_post(a->loop, (void (*)(void *))aio_flush, a);
+		loop_post(a->loop, uring_retry, a);
+	/* What the page cache served is complete already: no need to sleep for it. */
+	uring_complete(a);
 	return ret > 0;
 }
 

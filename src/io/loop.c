@@ -67,7 +67,7 @@ struct loop {
 	struct timer *running; /* whose fn runs now */
 	struct loop_call *calls, **calls_tail;
 	uint64_t sleeping_until; /* while asleep: the deadline; else 0, meaning no wake-up is needed */
-	bool wake_pending;	 /* the eventfd was written and not read yet */
+	bool wake_pending;	 /* the eventfd was written and not seen yet */
 };
 
 /* ---- waking ---------------------------------------------------------------- */
@@ -90,13 +90,10 @@ static void loop_wake_locked(struct loop *l)
 	}
 }
 
-static void loop_wake_read(void *arg, unsigned events)
+static void loop_woken(void *arg, unsigned events)
 {
 	struct loop *l = arg;
-	uint64_t n;
 
-	if (read(l->wakefd, &n, sizeof(n)) < 0 && errno != EAGAIN && errno != EINTR)
-		BUG("loop %s: eventfd: %s", l->name, strerror(errno));
 	pthread_mutex_lock(&l->lock);
 	l->wake_pending = false;
 	pthread_mutex_unlock(&l->lock);
@@ -122,7 +119,7 @@ struct loop *loop_create(const char *name, struct err *err)
 		err_set_errno(err, -errno, "event loop '%s': cannot create its descriptors", name);
 		goto fail;
 	}
-	int ret = loop_watch(l, l->wakefd, LOOP_READ, loop_wake_read, l);
+	int ret = loop_watch(l, l->wakefd, LOOP_READ | LOOP_EDGE, loop_woken, l);
 	if (ret) {
 		err_set_errno(err, ret, "event loop '%s'", name);
 		goto fail;
@@ -178,7 +175,8 @@ static struct loop_watch_entry **watch_find(struct loop *l, int fd)
 
 static uint32_t watch_epoll_events(unsigned events)
 {
-	return (events & LOOP_READ ? EPOLLIN : 0u) | (events & LOOP_WRITE ? EPOLLOUT : 0u);
+	return (events & LOOP_READ ? EPOLLIN : 0u) | (events & LOOP_WRITE ? EPOLLOUT : 0u) |
+	       (events & LOOP_EDGE ? EPOLLET : 0u);
 }
 
 int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, unsigned events), void *arg)

@@ -19,6 +19,7 @@ struct loop;
 #define LOOP_READ  1u
 #define LOOP_WRITE 2u
 #define LOOP_HUP   4u /* reported, never asked for */
+#define LOOP_EDGE  8u /* with LOOP_READ on an eventfd: called once per wake-up, and nobody needs to read it */
 
 /* NULL and err on failure. The caller owns it; loop_destroy when its thread has left loop_run. */
 struct loop *loop_create(const char *name, struct err *err);

@@ -175,12 +175,9 @@ static void virtio_pci_event(void *opaque, unsigned events)
 	struct virtio_queue *q = opaque;
 	struct virtio *v = q->v;
 	bool paused;
-	uint64_t n;
 
-	if (read(q->event_fd, &n, sizeof(n)) != sizeof(n))
-		return;
 	virtio_lock(v);
-	counter_add(&v->stats.ioeventfds, n);
+	counter_add(&v->stats.ioeventfds, 1);
 	paused = v->paused; /* resume kicks every queue */
 	virtio_unlock(v);
 	if (!paused)
@@ -650,7 +647,7 @@ static int add_event_fds(struct virtio_pci *p, struct err *err)
 		q->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (q->event_fd < 0)
 			return err_set_errno(err, -errno, "eventfd for queue %u", i);
-		ret = loop_watch(v->loop, q->event_fd, LOOP_READ, virtio_pci_event, q);
+		ret = loop_watch(v->loop, q->event_fd, LOOP_READ | LOOP_EDGE, virtio_pci_event, q);
 		if (ret)
 			return err_set_errno(err, ret, "eventfd for queue %u", i);
 	}
