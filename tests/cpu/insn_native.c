@@ -66,6 +66,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	ucontext_t *uc = context;
 	greg_t *g = uc->uc_mcontext.gregs;
 	struct case_result *r = current;
+	const uint8_t *frame;
 
 	for (unsigned k = 0; k < 16; k++)
 		r->out.gpr[k] = (uint64_t)g[order[k]];
@@ -76,7 +77,10 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	r->cr2 = (uint64_t)g[REG_CR2];
 	if (r->trap == 3)
 		r->out.rip--; /* the INT3 itself */
-	memcpy(r->out.xsave, uc->uc_mcontext.fpregs, CPU_XSAVE_SIZE);
+	/* The frame says in its software bytes how long its XSAVE image is. */
+	frame = (const uint8_t *)uc->uc_mcontext.fpregs;
+	memset(r->out.xsave, 0, CPU_XSAVE_SIZE);
+	memcpy(r->out.xsave, frame, MIN(ld32le(frame + 464 + 16), (uint32_t)CPU_XSAVE_SIZE));
 	siglongjmp(back, 1);
 }
 
