@@ -45,6 +45,13 @@ struct cpu_host {
 	int (*apic_msr_write)(void *opaque, unsigned cpu, uint32_t msr, uint64_t val);
 	/* The vCPU was reset or got INIT: the LAPIC's part. */
 	void (*lapic_reset)(void *opaque, unsigned cpu, bool init);
+	/*
+	 * A halted vCPU may wait for its APIC timer itself, which saves the way through the main loop:
+	 * host time (clock_raw_ns) at which it is due, UINT64_MAX for never; and the call that fires
+	 * it if it is. Both or neither NULL.
+	 */
+	uint64_t (*timer_deadline)(void *opaque, unsigned cpu);
+	void (*timer_poll)(void *opaque, unsigned cpu);
 	/* A KVM irqchip delivered an EOI for a level interrupt (KVM userspace irqchip only), may be NULL. */
 	void (*request)(void *opaque, enum vm_request what, int status, const char *why);
 	/* First guest instruction is about to run (timeline), called once. May be NULL. */

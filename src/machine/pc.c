@@ -133,6 +133,16 @@ static void pc_lapic_reset(void *opaque, unsigned cpu, bool init)
 	irqchip_lapic_reset(pc_of(opaque)->chip, cpu, init);
 }
 
+static uint64_t pc_timer_deadline(void *opaque, unsigned cpu)
+{
+	return irqchip_timer_deadline(pc_of(opaque)->chip, cpu);
+}
+
+static void pc_timer_poll(void *opaque, unsigned cpu)
+{
+	irqchip_timer_poll(pc_of(opaque)->chip, cpu);
+}
+
 static void pc_thread_start(struct vm *vm, unsigned index)
 {
 	irqchip_bind_thread(pc_of(vm)->chip, index);
@@ -165,6 +175,8 @@ static int pc_create_irqchip(struct vm *vm, struct err *err)
 	vm->host.apic_msr_read = pc_msr_read;
 	vm->host.apic_msr_write = pc_msr_write;
 	vm->host.lapic_reset = pc_lapic_reset;
+	vm->host.timer_deadline = pc_timer_deadline;
+	vm->host.timer_poll = pc_timer_poll;
 	vm->vcpu_thread_start = pc_thread_start;
 	return 0;
 }

@@ -561,6 +561,22 @@ static void test_timer_tsc_deadline(void **state)
 	assert_int_equal(rig_take(&r, 0), 0xec);
 	lapic_put(&r, 0, EOI, 0);
 	assert_int_equal(msr_get(&r, 0, msr), 0);
+	/* A halted vCPU waits for it and fires it itself; the loop then has nothing to do. */
+	assert_int_equal(irqchip_timer_deadline(r.chip, 0), UINT64_MAX);
+	msr_put(&r, 0, msr, 2 * (rig_now() + MS));
+	assert_int_equal(irqchip_timer_deadline(r.chip, 0), rig_now() + MS);
+	irqchip_timer_poll(r.chip, 0); /* early */
+	assert_int_equal(rig_take(&r, 0), -1);
+	for (struct vmtimer *t = r.clock.timers; t; t = t->next) {
+		if (t->guest_deadline != UINT64_MAX)
+			t->guest_deadline += 1000; /* the loop is late */
+	}
+	rig_advance(&r, MS);
+	irqchip_timer_poll(r.chip, 0);
+	assert_int_equal(rig_take(&r, 0), 0xec);
+	lapic_put(&r, 0, EOI, 0);
+	rig_advance(&r, MS);
+	assert_int_equal(rig_take(&r, 0), -1);
 	/* A deadline in the past fires at once, 0 disarms, the count register is dead. */
 	msr_put(&r, 0, msr, 1);
 	assert_int_equal(rig_take(&r, 0), 0xec);

@@ -12,8 +12,11 @@
 #include "cpu/soft/run.h"
 
 #include <asm/prctl.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
@@ -175,14 +178,42 @@ void soft_vcpu_kick(struct vcpu *v)
 	pthread_mutex_unlock(&c->sleep_lock);
 }
 
+/* CLOCK_MONOTONIC, which condition variables know, at a time of CLOCK_MONOTONIC_RAW. */
+static struct timespec sleep_end(uint64_t raw_ns)
+{
+	uint64_t now = clock_raw_ns();
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	raw_ns = raw_ns > now ? raw_ns - now + (uint64_t)t.tv_nsec : 0;
+	t.tv_sec += (time_t)(raw_ns / NSEC_PER_SEC);
+	t.tv_nsec = (long)(raw_ns % NSEC_PER_SEC);
+	return t;
+}
+
+/* HLT and the like. The APIC timer is waited for here: one thread less on its way. */
 static void sleep_until_request(struct soft_cpu *c)
 {
+	const struct cpu_host *h = sys_host(c);
+	uint64_t deadline = h->timer_deadline ? h->timer_deadline(h->opaque, c->v.index) : UINT64_MAX;
+	struct timespec end;
+	bool due = false;
+
+	if (deadline != UINT64_MAX)
+		end = sleep_end(deadline);
 	pthread_mutex_lock(&c->sleep_lock);
 	atomic_store(&c->sleeping, true);
-	while (!atomic_load(&c->v.requests))
-		pthread_cond_wait(&c->sleep_cond, &c->sleep_lock);
+	while (!due && !atomic_load(&c->v.requests)) {
+		if (deadline == UINT64_MAX)
+			pthread_cond_wait(&c->sleep_cond, &c->sleep_lock);
+		else
+			due =
+			    pthread_cond_clockwait(&c->sleep_cond, &c->sleep_lock, CLOCK_MONOTONIC, &end) == ETIMEDOUT;
+	}
 	atomic_store(&c->sleeping, false);
 	pthread_mutex_unlock(&c->sleep_lock);
+	if (due)
+		h->timer_poll(h->opaque, c->v.index);
 }
 
 /* ---- requests --------------------------------------------------------------------------- */
@@ -294,6 +325,8 @@ int soft_vcpu_run(struct vcpu *v)
 
 	/* Translated code finds this structure through GS. */
 	syscall(SYS_arch_prctl, ARCH_SET_GS, (unsigned long)c);
+	/* Timers of a halted vCPU are exact, not 50 us late. */
+	prctl(PR_SET_TIMERSLACK, 1UL);
 	soft_tsc_update(c);
 	for (;;) {
 		if (soft_attention(c) && handle_requests(c))

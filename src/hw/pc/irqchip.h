@@ -66,6 +66,8 @@ uint64_t irqchip_tpr_get(struct irqchip *c, unsigned cpu);
 void irqchip_tpr_set(struct irqchip *c, unsigned cpu, uint64_t cr8);
 int irqchip_msr_read(struct irqchip *c, unsigned cpu, uint32_t msr, uint64_t *val);
 int irqchip_msr_write(struct irqchip *c, unsigned cpu, uint32_t msr, uint64_t val);
+uint64_t irqchip_timer_deadline(struct irqchip *c, unsigned cpu);
+void irqchip_timer_poll(struct irqchip *c, unsigned cpu);
 /* init: INIT keeps IA32_APIC_BASE and the APIC ID. */
 void irqchip_lapic_reset(struct irqchip *c, unsigned cpu, bool init);
 

@@ -86,7 +86,8 @@ static void lapic_timer_update(struct lapic *l)
 		lapic_timer_disarm(l);
 }
 
-/* The main loop's thread: the host timer expired. */
+/* The host timer expired (the main loop's thread), or a halted owner found the time come: who is
+ * first fires it, the other finds nothing to do. */
 static void lapic_timer_expired(void *arg)
 {
 	struct lapic *l = arg;
@@ -113,6 +114,22 @@ static void lapic_timer_expired(void *arg)
 	pthread_mutex_unlock(&l->timer_lock);
 	if (fire)
 		lapic_lvt_fire(l, LVT_TIMER);
+}
+
+uint64_t irqchip_timer_deadline(struct irqchip *c, unsigned cpu)
+{
+	struct lapic *l = &c->lapic[cpu];
+	uint64_t ns;
+
+	pthread_mutex_lock(&l->timer_lock);
+	ns = l->fire_ns;
+	pthread_mutex_unlock(&l->timer_lock);
+	return ns == UINT64_MAX ? ns : vmclock_host_deadline(c->bus->clock, ns);
+}
+
+void irqchip_timer_poll(struct irqchip *c, unsigned cpu)
+{
+	lapic_timer_expired(&c->lapic[cpu]);
 }
 
 void lapic_timer_set_initial(struct lapic *l, uint32_t count)
