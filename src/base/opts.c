@@ -35,7 +35,7 @@ int opts_add(struct opts *o, const char *key, const char *value)
 	if (!v)
 		return -ENOMEM;
 	o->v = v;
-	struct opt n = {strdup(key), strdup(value), false};
+	struct opt n = {.key = strdup(key), .value = strdup(value)};
 	if (!n.key || !n.value) {
 		free(n.key);
 		free(n.value);
@@ -111,6 +111,8 @@ static int opts_parse_text(const char *s, const char *head_key, struct opts *out
 				/* A bare word is a boolean; "nowait" is wait=off. */
 				bool no = klen > 2 && !strncmp(key, "no", 2);
 				ret = opts_add(out, no ? key + 2 : key, no ? "off" : "on");
+				if (!ret)
+					out->v[out->n - 1].negated = no;
 				s += klen + (s[klen] == ',');
 			}
 			free(key);

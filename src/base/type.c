@@ -535,16 +535,32 @@ static int prop_check_required(void *arg, const struct type *t, const struct pro
 	return err_set(w->err, -EINVAL, "%s: property '%s' is required", w->type->name, p->name);
 }
 
+/* The property an option means: "noX" may be X=off, or a property whose name begins with "no". */
+static const struct prop *type_opt_prop(const struct type *type, const struct opt *o, const char **value)
+{
+	const struct prop *p = type_find_prop(type, o->key);
+	char name[80];
+
+	*value = o->value;
+	if (p || !o->negated)
+		return p;
+	snprintf(name, sizeof(name), "no%.70s", o->key);
+	*value = "on";
+	return type_find_prop(type, name);
+}
+
 int type_set_opts(const struct type *type, void *instance, struct opts *o, const char *const *except, struct err *err)
 {
 	for (size_t i = 0; i < o->n; i++) {
 		bool skip = false;
 		for (const char *const *e = except; e && *e && !skip; e++)
 			skip = !strcmp(*e, o->v[i].key);
-		if (skip || !type_find_prop(type, o->v[i].key))
+		const char *value;
+		const struct prop *p = skip ? NULL : type_opt_prop(type, &o->v[i], &value);
+		if (!p)
 			continue;
 		o->v[i].used = true;
-		int ret = type_set(type, instance, o->v[i].key, o->v[i].value, err);
+		int ret = type_set(type, instance, p->name, value, err);
 		if (ret)
 			return ret;
 	}
@@ -555,8 +571,11 @@ int type_set_opts(const struct type *type, void *instance, struct opts *o, const
 int opts_check_used(const struct opts *o, const struct type *type, struct err *err)
 {
 	for (size_t i = 0; i < o->n; i++)
-		if (!o->v[i].used)
-			return type_no_prop(type, o->v[i].key, err);
+		if (!o->v[i].used) {
+			char name[80];
+			snprintf(name, sizeof(name), "%s%.70s", o->v[i].negated ? "no" : "", o->v[i].key);
+			return type_no_prop(type, name, err);
+		}
 	return 0;
 }
 

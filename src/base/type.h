@@ -66,6 +66,7 @@ struct type {
 struct opt {
 	char *key, *value;
 	bool used;
+	bool negated; /* written as the bare word "noKEY" */
 };
 struct opts {
 	char *head; /* the leading bare word ("virtio-blk-pci" of "virtio-blk-pci,drive=d"), or NULL */

@@ -326,7 +326,6 @@ static const struct prop socket_props[] = {
     {.name = "wait", .kind = PROP_BOOL, .offset = OFF(wait), .def = "on", .help = "server: start when connected"},
     {.name = "telnet", .kind = PROP_BOOL, .offset = OFF(telnet), .help = "speak the Telnet protocol"},
     {.name = "nodelay", .kind = PROP_BOOL, .offset = OFF(nodelay), .def = "on", .help = "send small packets at once"},
-    /* The bare word "nodelay" arrives here as delay=off. */
     {.name = "delay", .kind = PROP_BOOL, .offset = OFF(delay), .def = "on", .help = "the opposite of nodelay"},
     {.name = "ipv4", .kind = PROP_BOOL, .offset = OFF(ipv4), .help = "only IPv4"},
     {.name = "ipv6", .kind = PROP_BOOL, .offset = OFF(ipv6), .help = "only IPv6"},

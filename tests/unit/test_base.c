@@ -84,7 +84,7 @@ static void test_opts(void **state)
 }
 
 struct thing {
-	bool flag;
+	bool flag, notice;
 	uint8_t u8;
 	uint16_t u16;
 	uint32_t u32;
@@ -104,6 +104,7 @@ static const struct prop base_props[] = {
 };
 static const struct prop thing_props[] = {
     {.name = "flag", .kind = PROP_BOOL, .offset = offsetof(struct thing, flag), .def = "on"},
+    {.name = "notice", .kind = PROP_BOOL, .offset = offsetof(struct thing, notice)},
     {.name = "u8", .kind = PROP_U8, .offset = offsetof(struct thing, u8)},
     {.name = "u16", .kind = PROP_U16, .offset = offsetof(struct thing, u16), .min = 2, .max = 1024, .def = "256"},
     {.name = "u32", .kind = PROP_U32, .offset = offsetof(struct thing, u32)},
@@ -218,6 +219,18 @@ static void test_type_opts(void **state)
 	assert_null(opts_get(&o, "bus"));
 	assert_true(opts_check_used(&o, &thing_type, &e) < 0);
 	assert_string_equal(e.msg, "thing has no property 'colr'; did you mean 'color'?");
+	opts_free(&o);
+
+	/* The bare word "noX": X=off, or a property of that name, or an error that repeats what was written. */
+	assert_int_equal(opts_parse("drive=d0,noflag,notice", NULL, &o, &e), 0);
+	e = (struct err){0};
+	assert_int_equal(type_set_opts(&thing_type, &t, &o, NULL, &e), 0);
+	assert_true(!t.flag && t.notice);
+	opts_free(&o);
+	assert_int_equal(opts_parse("drive=d0,nonsense", NULL, &o, &e), 0);
+	assert_int_equal(type_set_opts(&thing_type, &t, &o, NULL, &e), 0);
+	assert_true(opts_check_used(&o, &thing_type, &e) < 0);
+	assert_string_equal(e.msg, "thing has no property 'nonsense'");
 	opts_free(&o);
 	type_props_free(&thing_type, &t);
 }
