@@ -73,6 +73,14 @@ static struct tsc_sample tsc_sample_take(int tries)
 	return best;
 }
 
+void clock_pair(uint64_t *tsc, uint64_t *ns)
+{
+	struct tsc_sample s = tsc_sample_take(6);
+
+	*tsc = s.tsc;
+	*ns = s.ns;
+}
+
 /* kHz over about `window_ns`; the thread spins for short windows because sleeping rounds up. */
 static double tsc_measure(uint64_t window_ns)
 {

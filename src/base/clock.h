@@ -21,6 +21,8 @@ static inline uint64_t clock_tsc(void)
 	return __builtin_ia32_rdtsc();
 }
 uint64_t clock_tsc_khz(void);
+/* TSC and raw clock at the same moment, to some ten ns even when the thread is preempted in between. */
+void clock_pair(uint64_t *tsc, uint64_t *ns);
 /* a * b / c with a 128-bit intermediate; c != 0. */
 static inline uint64_t muldiv64(uint64_t a, uint64_t b, uint64_t c)
 {

@@ -54,10 +54,13 @@ static void change_end(struct vmclock *c)
 
 void vmclock_start(struct vmclock *c)
 {
+	uint64_t ns, tsc;
+
 	change_begin(c);
 	if (!c->running) {
-		c->ns_offset = clock_raw_ns() - c->stopped_ns;
-		c->tsc_offset = c->stopped_tsc - clock_tsc();
+		clock_pair(&tsc, &ns);
+		c->ns_offset = ns - c->stopped_ns;
+		c->tsc_offset = c->stopped_tsc - tsc;
 		c->running = true;
 	}
 	change_end(c);
@@ -65,10 +68,14 @@ void vmclock_start(struct vmclock *c)
 
 void vmclock_stop(struct vmclock *c)
 {
+	uint64_t ns, tsc;
+
 	change_begin(c);
 	if (c->running) {
-		c->stopped_ns = clock_raw_ns() - c->ns_offset;
-		c->stopped_tsc = c->tsc_from_ns ? tsc_of_ns(c, c->stopped_ns) : clock_tsc() + c->tsc_offset;
+		/* Taken together, else each stop would let the two drift apart by a preemption's length. */
+		clock_pair(&tsc, &ns);
+		c->stopped_ns = ns - c->ns_offset;
+		c->stopped_tsc = c->tsc_from_ns ? tsc_of_ns(c, c->stopped_ns) : tsc + c->tsc_offset;
 		c->running = false;
 	}
 	change_end(c);

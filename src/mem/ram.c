@@ -185,7 +185,9 @@ static int populate(uint8_t *host, uint64_t size, uint64_t page)
 	/* Kernels before 5.14: touch each page, keeping a file's content. */
 	for (uint64_t off = 0; off < size; off += page) {
 		volatile uint8_t *p = host + off;
-		*p = *p;
+		uint8_t kept = *p;
+
+		*p = kept;
 	}
 	return 0;
 }
