@@ -385,6 +385,9 @@ int cmd_set_rtc(struct cmdline *c, const char *text, struct err *err)
 			ret = err_set(err, -EINVAL, "-rtc: there is no '%.60s' (base=, clock=, driftfix=)", o.v[i].key);
 	if (!ret && base)
 		ret = set_text(&c->vm.rtc_base, base);
+	if (!ret && clock)
+		ret = text_list_add(&c->globals,
+				    !strcmp(clock, "vm") ? "mc146818rtc.clock=vm" : "mc146818rtc.clock=host");
 	opts_free(&o);
 	return ret;
 }

@@ -288,6 +288,7 @@ static void test_misc(void **state)
 	assert_string_equal(c.vm.name, "a,b");
 	assert_string_equal(c.process_name, "kv");
 	assert_string_equal(c.vm.rtc_base, "1996-01-01T00:00:00");
+	assert_string_equal(c.globals.v[0], "mc146818rtc.clock=host");
 	assert_true(c.vm.no_reboot && c.vm.no_shutdown && c.no_monitor && c.daemonize && c.vm.timeline);
 	assert_true(c.vm.no_acpi && c.vm.no_hpet && c.vm.ram.prealloc);
 	assert_true(c.nmonitors == 1 && c.monitors[0].qmp);
