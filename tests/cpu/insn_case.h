@@ -19,6 +19,8 @@
 #define CASE_RO	       0x20004000ull
 #define CASE_RO_SIZE   0x1000u
 
+#define CASE_BYTES 128
+
 struct case_state {
 	uint64_t gpr[16], rip, rflags;
 	_Alignas(64) uint8_t xsave[CPU_XSAVE_SIZE];
@@ -30,9 +32,13 @@ struct insn_case {
 	struct case_state in;
 	uint64_t data_seed;
 	enum case_fill fill;
-	uint8_t bytes[15];
+	uint8_t bytes[CASE_BYTES]; /* for the host, in 64-bit mode */
 	uint8_t len;
-	uint16_t mnemonic;
+	uint8_t soft_bytes[CASE_BYTES]; /* for the software CPU: the same unless mode is 32 or 16 */
+	uint8_t soft_len;
+	uint8_t mode;	    /* 64, 32, 16: code segment of the software CPU */
+	bool sequence;	    /* several instructions, ended by UD2 */
+	uint16_t mnemonic;  /* of the last instruction */
 	uint32_t undefined; /* flags the manuals leave open */
 };
 
@@ -67,6 +73,10 @@ void case_fill(struct rng *r, enum case_fill kind, void *buf, size_t len);
 struct case_gen;
 struct case_gen *gen_create(uint64_t seed);
 void gen_next(struct case_gen *g, struct insn_case *out);
+/* Several instructions in a row, without branches, memory by absolute address. */
+void gen_sequence(struct case_gen *g, struct insn_case *out);
+/* A data instruction whose form in 32- or 16-bit code does what another form does in 64-bit code. */
+void gen_legacy(struct case_gen *g, unsigned mode, struct insn_case *out);
 unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list);
 /* Only this mnemonic from now on; false when it has no form that can be tested. */
 bool gen_only(struct case_gen *g, const char *mnemonic);

@@ -558,6 +558,27 @@ static void random_choice(struct rng *r, const struct form *f, struct choice *ch
 	}
 }
 
+/* Decode one choice of a template; false when it is not this mnemonic or not for us. */
+static bool decode_choice(struct case_gen *g, unsigned mnemonic, const uint8_t *b, ZydisDecodedInstruction *zi,
+			  ZydisDecodedOperand *ops)
+{
+	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->dec, b, 15, zi, ops)))
+		return false;
+	if (zi->mnemonic != mnemonic || excluded(zi) || system_operand(zi, ops) || !g->isa[zi->meta.isa_set])
+		return false;
+	return !(zi->attributes & (ZYDIS_ATTRIB_HAS_SEGMENT_FS | ZYDIS_ATTRIB_HAS_SEGMENT_GS));
+}
+
+static bool visible_memory(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *ops, unsigned *n)
+{
+	for (unsigned k = 0; k < zi->operand_count_visible; k++)
+		if (ops[k].type == ZYDIS_OPERAND_TYPE_MEMORY) {
+			*n = k;
+			return true;
+		}
+	return false;
+}
+
 static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 {
 	struct rng *r = &g->rng;
@@ -567,16 +588,14 @@ static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case 
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 	struct choice ch;
 	uint8_t b[16];
+	unsigned m;
 
 	random_choice(r, &f, &ch);
 	/* In forms without an opcode extension the reg field is a register: any. */
 	if (rng_below(r, 2))
 		f.reg = (uint8_t)rng_below(r, 8);
-	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->dec, b, assemble(&f, &ch, b), &zi, ops)))
-		return false;
-	if (zi.mnemonic != mnemonic || excluded(&zi) || system_operand(&zi, ops) || !g->isa[zi.meta.isa_set])
-		return false;
-	if (zi.attributes & (ZYDIS_ATTRIB_HAS_SEGMENT_FS | ZYDIS_ATTRIB_HAS_SEGMENT_GS))
+	assemble(&f, &ch, b);
+	if (!decode_choice(g, mnemonic, b, &zi, ops))
 		return false;
 	random_state(g, ic);
 	ic->mnemonic = (uint16_t)zi.mnemonic;
@@ -591,20 +610,233 @@ static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case 
 	    (int8_t)ic->bytes[zi.raw.imm[0].offset] >= -15)
 		ic->bytes[zi.raw.imm[0].offset] ^= 0x40;
 	point_implied(g, ic, &zi);
-	for (unsigned k = 0; k < zi.operand_count_visible; k++)
-		if (ops[k].type == ZYDIS_OPERAND_TYPE_MEMORY && ops[k].visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
-		    zi.meta.category != ZYDIS_CATEGORY_STRINGOP && !point_memory(g, ic, &zi, &ops[k]))
-			return false;
+	if (zi.meta.category != ZYDIS_CATEGORY_STRINGOP && visible_memory(&zi, ops, &m) &&
+	    !point_memory(g, ic, &zi, &ops[m]))
+		return false;
 	return true;
+}
+
+static void same_bytes(struct insn_case *ic)
+{
+	ic->mode = 64;
+	memcpy(ic->soft_bytes, ic->bytes, sizeof(ic->bytes));
+	ic->soft_len = ic->len;
+}
+
+static unsigned pick_mnemonic(struct case_gen *g)
+{
+	return g->only ? g->only : g->list[rng_below(&g->rng, g->n)];
 }
 
 void gen_next(struct case_gen *g, struct insn_case *out)
 {
 	for (;;) {
-		unsigned m = g->only ? g->only : g->list[rng_below(&g->rng, g->n)];
+		unsigned m = pick_mnemonic(g);
 
-		for (unsigned k = 0; k < 50; k++)
-			if (instantiate(g, m, out))
+		for (unsigned k = 0; k < 50; k++) {
+			memset(out, 0, sizeof(*out));
+			if (instantiate(g, m, out)) {
+				same_bytes(out);
 				return;
+			}
+		}
+	}
+}
+
+/* ---- sequences ------------------------------------------------------------------------------ */
+
+/* Data processing only: no control flow, no implied memory, no stack frames. */
+static bool plain_data(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *ops)
+{
+	switch (zi->meta.category) {
+	case ZYDIS_CATEGORY_COND_BR:
+	case ZYDIS_CATEGORY_UNCOND_BR:
+	case ZYDIS_CATEGORY_CALL:
+	case ZYDIS_CATEGORY_RET:
+	case ZYDIS_CATEGORY_PUSH:
+	case ZYDIS_CATEGORY_POP:
+	case ZYDIS_CATEGORY_STRINGOP: return false;
+	default: break;
+	}
+	for (unsigned k = 0; k < zi->operand_count; k++)
+		if (ops[k].type == ZYDIS_OPERAND_TYPE_MEMORY &&
+		    (ops[k].visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN || ops[k].mem.type == ZYDIS_MEMOP_TYPE_VSIB))
+			return false;
+	return zi->mnemonic != ZYDIS_MNEMONIC_UD0 && zi->mnemonic != ZYDIS_MNEMONIC_UD1 &&
+	       zi->mnemonic != ZYDIS_MNEMONIC_UD2 && zi->mnemonic != ZYDIS_MNEMONIC_ENTER &&
+	       zi->mnemonic != ZYDIS_MNEMONIC_LEAVE && zi->mnemonic != ZYDIS_MNEMONIC_CLZERO;
+}
+
+static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
+{
+	struct rng *r = &g->rng;
+	const struct forms *fs = &g->by_mnemonic[mnemonic];
+	struct form f = fs->f[rng_below(r, fs->n)];
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+	struct choice ch;
+	uint8_t *b = ic->bytes + ic->len;
+	unsigned m;
+
+	random_choice(r, &f, &ch);
+	if (rng_below(r, 2))
+		f.reg = (uint8_t)rng_below(r, 8);
+	ch.mod = 0;
+	if (!f.mod3)
+		ch.rm = 5; /* rip-relative: needs no register */
+	assemble(&f, &ch, b);
+	if (!decode_choice(g, mnemonic, b, &zi, ops) || !plain_data(&zi, ops))
+		return false;
+	if (visible_memory(&zi, ops, &m)) {
+		uint64_t ea = pick_address(r, MIN(ops[m].size / 8u, 512u));
+		uint32_t d = (uint32_t)(ea - (ic->in.rip + ic->len + zi.length));
+
+		if (zi.raw.disp.size != 32)
+			return false;
+		memcpy(b + zi.raw.disp.offset, &d, 4);
+	}
+	ic->len += zi.length;
+	ic->mnemonic = (uint16_t)zi.mnemonic;
+	ic->undefined = zi.cpu_flags ? zi.cpu_flags->undefined : 0;
+	return true;
+}
+
+void gen_sequence(struct case_gen *g, struct insn_case *out)
+{
+	unsigned want = 2 + rng_below(&g->rng, 6), have = 0;
+
+	memset(out, 0, sizeof(*out));
+	random_state(g, out);
+	out->in.rip = CASE_CODE + (rng_below(&g->rng, 4) ? 0x100 : 0xfd0) + rng_below(&g->rng, 0x30);
+	for (unsigned tries = 0; have < want && (tries < 400 || !have); tries++)
+		have += append(g, pick_mnemonic(g), out);
+	out->bytes[out->len++] = 0x0f;
+	out->bytes[out->len++] = 0x0b;
+	out->sequence = true;
+	same_bytes(out);
+}
+
+/* ---- 32- and 16-bit code ---------------------------------------------------------------------- */
+
+/* Does `b` mean in this mode what zi and ops are in 64-bit mode? */
+static bool same_meaning(const ZydisDecoder *d, const uint8_t *b, unsigned len, const ZydisDecodedInstruction *zi,
+			 const ZydisDecodedOperand *ops)
+{
+	ZydisDecodedInstruction z2;
+	ZydisDecodedOperand o2[ZYDIS_MAX_OPERAND_COUNT];
+
+	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(d, b, len, &z2, o2)) || z2.length != len ||
+	    z2.mnemonic != zi->mnemonic || z2.operand_count != zi->operand_count || z2.meta.isa_set != zi->meta.isa_set)
+		return false;
+	for (unsigned k = 0; k < zi->operand_count; k++) {
+		const ZydisDecodedOperand *x = &ops[k], *y = &o2[k];
+
+		if (x->type != y->type || x->size != y->size)
+			return false;
+		if (x->type == ZYDIS_OPERAND_TYPE_REGISTER && x->reg.value != y->reg.value &&
+		    !(x->reg.value >= ZYDIS_REGISTER_FLAGS && x->reg.value <= ZYDIS_REGISTER_RFLAGS))
+			return false;
+		if (x->type == ZYDIS_OPERAND_TYPE_MEMORY &&
+		    (x->mem.base != y->mem.base || x->mem.index != y->mem.index ||
+		     x->mem.disp.value != y->mem.disp.value || x->mem.scale != y->mem.scale))
+			return false;
+		if (x->type == ZYDIS_OPERAND_TYPE_IMMEDIATE && x->imm.value.u != y->imm.value.u)
+			return false;
+	}
+	return true;
+}
+
+/* The same instruction for another mode: with or without operand and address size prefixes. */
+static bool translate_mode(const ZydisDecoder *d, struct insn_case *ic, const ZydisDecodedInstruction *zi,
+			   const ZydisDecodedOperand *ops)
+{
+	uint8_t core[15];
+	unsigned n = 0, k = 0;
+
+	/* Size prefixes off, where they are only that. */
+	for (; k < ic->len && (ic->bytes[k] == 0x67 || (ic->bytes[k] == 0x66 && k < 4)); k++)
+		;
+	memcpy(core, ic->bytes + k, ic->len - k);
+	n = ic->len - k;
+	for (unsigned variant = 0; variant < 4; variant++) {
+		uint8_t *b = ic->soft_bytes;
+		unsigned len = 0;
+
+		if (variant & 1)
+			b[len++] = 0x66;
+		if (variant & 2)
+			b[len++] = 0x67;
+		if (len + n > 15)
+			continue;
+		memcpy(b + len, core, n);
+		if (same_meaning(d, b, len + n, zi, ops)) {
+			ic->soft_len = (uint8_t)(len + n);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool instantiate_legacy(struct case_gen *g, unsigned mnemonic, unsigned mode, struct insn_case *ic)
+{
+	struct rng *r = &g->rng;
+	const struct forms *fs = &g->by_mnemonic[mnemonic];
+	struct form f = fs->f[rng_below(r, fs->n)];
+	ZydisDecodedInstruction zi;
+	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+	ZydisDecoder d;
+	struct choice ch;
+	unsigned m;
+
+	random_choice(r, &f, &ch);
+	if (rng_below(r, 2))
+		f.reg = (uint8_t)rng_below(r, 8);
+	ch.rex_r = ch.rex_x = ch.rex_b = ch.evex_r2 = ch.evex_v2 = 0;
+	ch.vvvv &= 7;
+	if (f.space == SPACE_LEGACY)
+		f.w = 0;
+	if (!f.mod3 && ch.mod == 0 && (ch.rm & 7) == 5)
+		return false; /* rip-relative */
+	ch.nextra = 0;
+	if (!f.mod3)
+		ch.extra[ch.nextra++] = 0x67; /* 32-bit addresses on the host too */
+	assemble(&f, &ch, ic->bytes);
+	if (!decode_choice(g, mnemonic, ic->bytes, &zi, ops) || !plain_data(&zi, ops))
+		return false;
+	/* These act on 16 registers in 64-bit mode, on 8 elsewhere. */
+	if (mnemonic == ZYDIS_MNEMONIC_VZEROALL || mnemonic == ZYDIS_MNEMONIC_VZEROUPPER)
+		return false;
+	ic->len = zi.length;
+	random_state(g, ic);
+	for (unsigned k = 0; k < 16; k++)
+		ic->in.gpr[k] = k < 8 ? (uint32_t)ic->in.gpr[k] : 0;
+	ic->mnemonic = (uint16_t)zi.mnemonic;
+	ic->undefined = zi.cpu_flags ? zi.cpu_flags->undefined : 0;
+	ic->in.rip = CASE_CODE + 0x100 + (rng_next(r) & 0x3f);
+	ic->mode = (uint8_t)mode;
+	if (visible_memory(&zi, ops, &m) && !point_memory(g, ic, &zi, &ops[m]))
+		return false;
+	for (unsigned k = 0; k < 8; k++)
+		ic->in.gpr[k] = (uint32_t)ic->in.gpr[k];
+	/* point_memory may have patched the displacement */
+	if (!decode_choice(g, mnemonic, ic->bytes, &zi, ops))
+		return false;
+	ZydisDecoderInit(&d, mode == 32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32 : ZYDIS_MACHINE_MODE_LONG_COMPAT_16,
+			 mode == 32 ? ZYDIS_STACK_WIDTH_32 : ZYDIS_STACK_WIDTH_16);
+	ZydisDecoderEnableMode(&d, ZYDIS_DECODER_MODE_MPX, ZYAN_FALSE);
+	ZydisDecoderEnableMode(&d, ZYDIS_DECODER_MODE_CET, ZYAN_FALSE);
+	return translate_mode(&d, ic, &zi, ops);
+}
+
+void gen_legacy(struct case_gen *g, unsigned mode, struct insn_case *out)
+{
+	for (;;) {
+		unsigned m = pick_mnemonic(g);
+
+		for (unsigned k = 0; k < 50; k++) {
+			memset(out, 0, sizeof(*out));
+			if (instantiate_legacy(g, m, mode, out))
+				return;
+		}
 	}
 }

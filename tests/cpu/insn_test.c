@@ -6,6 +6,7 @@
  * and exceptions must agree.
  *
  *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]
+ *		  [--single | --sequence | --legacy]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,37 @@ static void soft_setup(void)
 	guest_user64(&guest);
 }
 
+/* Code segment of 64, 32 or 16 bits; the linear addresses stay the same. */
+static void soft_set_mode(struct soft_cpu *c, unsigned mode)
+{
+	struct cpu_segment *cs = &c->s.seg[S_CS];
+
+	cs->l = mode == 64;
+	cs->db = mode == 32;
+	cs->base = mode == 16 ? CASE_CODE : 0; /* IP is 16 bits */
+	soft_mode_changed(c);
+}
+
+static int soft_execute(struct soft_cpu *c, const struct insn_case *ic)
+{
+	uint64_t base = ic->mode == 16 ? CASE_CODE : 0;
+	int ret = 0;
+
+	if (ic->sequence) { /* through whole blocks */
+		for (unsigned k = 0; !ret && k < 1000; k++)
+			ret = interp_run(c, 1000);
+		return ret;
+	}
+	ret = interp_step(c);
+	/* A branch into the instruction's own bytes goes on there, as it does on the host. */
+	for (unsigned k = 0; !ret && c->s.rip + base - ic->in.rip < ic->soft_len && k < 100000; k++)
+		ret = interp_step(c);
+	/* A jump out of the code pages faults at its target on the host. */
+	if (!ret && c->s.rip + base - CASE_CODE >= CASE_CODE_SIZE)
+		ret = interp_step(c);
+	return ret;
+}
+
 static void soft_run(const struct insn_case *ic, struct case_result *r)
 {
 	struct soft_cpu *c = guest.c;
@@ -48,31 +80,29 @@ static void soft_run(const struct insn_case *ic, struct case_result *r)
 	int ret;
 
 	case_fill(&rng, ic->fill, data_host, CASE_DATA_SIZE);
-	memcpy(at, ic->bytes, ic->len);
-	mem_mark_written(&guest.mem, at, ic->len);
+	memcpy(at, ic->soft_bytes, ic->soft_len);
+	mem_mark_written(&guest.mem, at, ic->soft_len);
 	memcpy(c->s.gpr, ic->in.gpr, sizeof(c->s.gpr));
-	c->s.rip = ic->in.rip;
+	c->s.rip = ic->in.rip - (ic->mode == 16 ? CASE_CODE : 0);
+	c->x87_cs = c->x87_ds = 0;
 	c->s.rflags = ic->in.rflags;
 	memcpy(c->s.xsave, ic->in.xsave, CPU_XSAVE_SIZE);
 	c->exc_raised = false;
-	soft_mode_changed(c);
-	ret = interp_step(c);
-	/* A branch into the instruction's own bytes goes on there, as it does on the host. */
-	for (unsigned k = 0; !ret && c->s.rip - ic->in.rip < ic->len && k < 100000; k++)
-		ret = interp_step(c);
-	/* A jump out of the code pages faults at its target on the host. */
-	if (!ret && (c->s.rip < CASE_CODE || c->s.rip >= CASE_CODE + CASE_CODE_SIZE))
-		ret = interp_step(c);
+	soft_set_mode(c, ic->mode);
+	ret = soft_execute(c, ic);
 	r->trap = ret ? c->exc_vector : 3;
 	r->err = ret && c->exc_has_code ? c->exc_code : 0;
 	r->cr2 = ret && c->exc_vector == EXC_PF ? c->exc_cr2 : 0;
 	memcpy(r->out.gpr, c->s.gpr, sizeof(r->out.gpr));
-	r->out.rip = c->s.rip;
+	r->out.rip = c->s.rip + (ic->mode == 16 ? CASE_CODE : 0);
+	/* The host's form of the instruction may be longer or shorter. */
+	if (ic->mode != 64 && r->out.rip != ic->in.rip)
+		r->out.rip += (uint64_t)ic->len - ic->soft_len;
 	r->out.rflags = c->s.rflags;
 	memcpy(r->out.xsave, c->s.xsave, CPU_XSAVE_SIZE);
 	memcpy(r->data, data_host, CASE_DATA_SIZE);
-	memset(at, 0xcc, ic->len);
-	mem_mark_written(&guest.mem, at, ic->len);
+	memset(at, 0xcc, ic->soft_len);
+	mem_mark_written(&guest.mem, at, ic->soft_len);
 }
 
 /* ---- comparing ------------------------------------------------------------------------ */
@@ -126,7 +156,7 @@ static bool differ64(const char *what, uint64_t host, uint64_t soft, bool print)
 	return host != soft;
 }
 
-static bool compare_xsave(struct case_result *h, struct case_result *s, bool print)
+static bool compare_xsave(const struct insn_case *ic, struct case_result *h, struct case_result *s, bool print)
 {
 	uint8_t *a = h->out.xsave, *b = s->out.xsave;
 	bool bad = false;
@@ -140,7 +170,9 @@ static bool compare_xsave(struct case_result *h, struct case_result *s, bool pri
 	/* AMD CPUs save the pointers only with an unmasked exception pending; FNSTENV tests see the rest. */
 	if (a[2] & 0x80) {
 		bad |= differ("x87 opcode", a + 6, b + 6, 2, print);
-		bad |= differ("x87 pointers", a + 8, b + 8, 16, print);
+		if (ic->mode != 16) /* there IP is an offset into the segment */
+			bad |= differ("x87 instruction pointer", a + 8, b + 8, 8, print);
+		bad |= differ("x87 data pointer", a + 16, b + 16, 8, print);
 	}
 	bad |= differ("mxcsr", a + 24, b + 24, 4, print);
 	for (unsigned k = 0; k < 8 && h->trap == 3; k++)
@@ -185,26 +217,41 @@ static bool compare(const struct insn_case *ic, struct case_result *h, struct ca
 		bad |= differ64("error code", h->err, s->err, print);
 	if (h->trap == s->trap && h->trap == EXC_PF) {
 		/* Which byte of a long or masked operand is reported is the implementation's choice. */
-		uint64_t keep = pieces(ic) ? PAGE_MASK : ~0ull;
+		uint64_t keep = ic->sequence || pieces(ic) ? PAGE_MASK : ~0ull;
 
 		bad |= differ64("cr2", h->cr2 & keep, s->cr2 & keep, print);
 	}
 	bad |= differ("memory", h->data, s->data, CASE_DATA_SIZE, print);
-	bad |= compare_xsave(h, s, print);
+	bad |= compare_xsave(ic, h, s, print);
 	return bad;
+}
+
+static void print_code(const struct insn_case *ic, const uint8_t *bytes, unsigned len, unsigned mode)
+{
+	ZydisDisassembledInstruction d;
+
+	for (unsigned k = 0; k < len; k += d.info.length) {
+		if (!ZYAN_SUCCESS(ZydisDisassembleIntel(mode == 64   ? ZYDIS_MACHINE_MODE_LONG_64
+							: mode == 32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32
+								     : ZYDIS_MACHINE_MODE_LONG_COMPAT_16,
+							ic->in.rip + k, bytes + k, len - k, &d)))
+			break;
+		printf(" %s [", d.text);
+		for (unsigned j = 0; j < d.info.length; j++)
+			printf("%s%02x", j ? " " : "", bytes[k + j]);
+		printf("]");
+	}
 }
 
 static void print_case(const struct insn_case *ic)
 {
-	ZydisDisassembledInstruction d;
-
-	printf("FAIL ");
-	if (ZYAN_SUCCESS(ZydisDisassembleIntel(ZYDIS_MACHINE_MODE_LONG_64, ic->in.rip, ic->bytes, ic->len, &d)))
-		printf("%s", d.text);
-	printf("  [");
-	for (unsigned k = 0; k < ic->len; k++)
-		printf("%s%02x", k ? " " : "", ic->bytes[k]);
-	printf("]\n  rip %#llx rflags %#llx", (unsigned long long)ic->in.rip, (unsigned long long)ic->in.rflags);
+	printf("FAIL %u:", ic->mode);
+	print_code(ic, ic->bytes, ic->len, 64);
+	if (ic->mode != 64) {
+		printf(" as");
+		print_code(ic, ic->soft_bytes, ic->soft_len, ic->mode);
+	}
+	printf("\n  rip %#llx rflags %#llx", (unsigned long long)ic->in.rip, (unsigned long long)ic->in.rflags);
 	for (unsigned k = 0; k < 16; k++)
 		printf(" %llx", (unsigned long long)ic->in.gpr[k]);
 	printf("\n");
@@ -212,13 +259,23 @@ static void print_case(const struct insn_case *ic)
 
 /* ---- main -------------------------------------------------------------------------------- */
 
-static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned n)
+/* Two of four cases are single instructions, one a sequence, one in 32- or 16-bit code. */
+static void make_case(struct case_gen *g, unsigned k, unsigned what, struct insn_case *ic)
+{
+	switch (what == 0 ? k % 4 : what) {
+	case 2: gen_sequence(g, ic); break;
+	case 3: gen_legacy(g, k & 4 ? 32 : 16, ic); break;
+	default: gen_next(g, ic); break;
+	}
+}
+
+static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned n, unsigned what)
 {
 	static struct case_result soft;
 	unsigned failed = 0;
 
 	for (unsigned k = 0; k < n; k++)
-		gen_next(g, &cases[k]);
+		make_case(g, k, what, &cases[k]);
 	native_run(cases, n);
 	for (unsigned k = 0; k < n; k++) {
 		struct case_result *h = (struct case_result *)(uintptr_t)native_result(k);
@@ -264,6 +321,7 @@ int main(int argc, char **argv)
 	unsigned long count = 20000, failed = 0, done = 0;
 	const char *only = NULL;
 	uint64_t seed = 1;
+	unsigned what = 0;
 	bool table = false;
 	struct case_gen *g;
 	static struct insn_case cases[BATCH];
@@ -275,6 +333,12 @@ int main(int argc, char **argv)
 			seed = strtoull(argv[++k], NULL, 0);
 		else if (strcmp(argv[k], "--only") == 0 && k + 1 < argc)
 			only = argv[++k];
+		else if (strcmp(argv[k], "--single") == 0)
+			what = 1;
+		else if (strcmp(argv[k], "--sequence") == 0)
+			what = 2;
+		else if (strcmp(argv[k], "--legacy") == 0)
+			what = 3;
 		else if (strcmp(argv[k], "--table") == 0)
 			table = true;
 		else if (strcmp(argv[k], "--verbose") == 0)
@@ -297,7 +361,7 @@ int main(int argc, char **argv)
 	while (done < count) {
 		unsigned n = (unsigned)MIN(count - done, (unsigned long)BATCH);
 
-		failed += run_batch(g, cases, n);
+		failed += run_batch(g, cases, n, what);
 		done += n;
 	}
 	if (table)

@@ -94,6 +94,8 @@ void guest_user64(struct guest *g)
 						 .db = true,
 						 .g = true,
 						 .limit = 0xffffffff};
+	/* As Linux has them. */
+	s->seg[S_DS].sel = s->seg[S_ES].sel = s->seg[S_FS].sel = s->seg[S_GS].sel = 0;
 	s->seg[S_CS] = (struct cpu_segment){
 	    .sel = 0x33, .type = 11, .dpl = 3, .s = true, .present = true, .l = true, .g = true, .limit = 0xffffffff};
 	soft_mode_changed(g->c);

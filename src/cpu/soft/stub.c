@@ -556,14 +556,20 @@ static bool x87_is_control(ZydisMnemonic m)
 	case ZYDIS_MNEMONIC_FLDENV:
 	case ZYDIS_MNEMONIC_FNSAVE:
 	case ZYDIS_MNEMONIC_FRSTOR:
-	case ZYDIS_MNEMONIC_FWAIT:
-	case ZYDIS_MNEMONIC_FNOP:
-	case ZYDIS_MNEMONIC_FINCSTP:
-	case ZYDIS_MNEMONIC_FDECSTP:
-	case ZYDIS_MNEMONIC_FFREE:
-	case ZYDIS_MNEMONIC_FFREEP: return true;
+	case ZYDIS_MNEMONIC_FWAIT: return true;
 	default: return false;
 	}
+}
+
+static bool x87_waits(ZydisMnemonic m)
+{
+	static const ZydisMnemonic no_wait[] = {ZYDIS_MNEMONIC_FNINIT, ZYDIS_MNEMONIC_FNCLEX,  ZYDIS_MNEMONIC_FNSTCW,
+						ZYDIS_MNEMONIC_FNSTSW, ZYDIS_MNEMONIC_FNSTENV, ZYDIS_MNEMONIC_FNSAVE};
+
+	for (unsigned k = 0; k < ARRAY_SIZE(no_wait); k++)
+		if (m == no_wait[k])
+			return false;
+	return true;
 }
 
 /* No fault suppression: the whole operand is read whatever the mask. */
@@ -651,6 +657,7 @@ static void stub_describe(const struct plan *p, const struct insn *i, struct stu
 		if (p->ops[k].type == ZYDIS_OPERAND_TYPE_MEMORY)
 			m = &p->ops[k];
 	s->x87 = p->x87;
+	s->x87_waits = p->x87 && x87_waits(zi->mnemonic);
 	s->x87_pointers = (i->gate == GATE_X87) && !x87_is_control(zi->mnemonic);
 	s->kind = STUB_PLAIN;
 	if (!m)

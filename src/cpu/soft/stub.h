@@ -22,6 +22,7 @@ struct stub {
 	uint8_t kind;	   /* enum stub_kind */
 	bool x87;	   /* x87 or MMX: the whole x87 image goes through the host */
 	bool x87_pointers; /* not a control instruction: it moves FIP, FDP and FOP */
+	bool x87_waits;	   /* looks for a pending #MF before anything else */
 	bool mem_read, mem_write;
 	/* Masked operands: the memory has `units` of unit_size bytes. Bit k of the mask is for unit k, or
 	 * k % units in a broadcast; only mask_bits bits count. */

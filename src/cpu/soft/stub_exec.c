@@ -103,19 +103,27 @@ static void x87_env_pointers(struct soft_cpu *c, const struct insn *i, uint8_t *
 		if (load) {
 			st16le(x + FX_FOP, 0);
 			st64le(x + FX_FIP, ld16le(env + 6));
+			c->x87_cs = ld16le(env + 8);
 			st64le(x + FX_FDP, ld16le(env + 10));
+			c->x87_ds = ld16le(env + 12);
 		} else {
 			st16le(env + 6, (uint16_t)ld64le(x + FX_FIP));
+			st16le(env + 8, c->x87_cs);
 			st16le(env + 10, (uint16_t)ld64le(x + FX_FDP));
+			st16le(env + 12, c->x87_ds);
 		}
 	} else if (load) {
 		st16le(x + FX_FOP, ld32le(env + 16) >> 16 & 0x7ff);
 		st64le(x + FX_FIP, ld32le(env + 12));
+		c->x87_cs = ld16le(env + 16);
 		st64le(x + FX_FDP, ld32le(env + 20));
+		c->x87_ds = ld16le(env + 24);
 	} else {
 		st32le(env + 12, (uint32_t)ld64le(x + FX_FIP));
+		st16le(env + 16, c->x87_cs);
 		st16le(env + 18, ld16le(x + FX_FOP));
 		st32le(env + 20, (uint32_t)ld64le(x + FX_FDP));
+		st16le(env + 24, c->x87_ds);
 	}
 }
 
@@ -141,6 +149,7 @@ static int run_x87(struct soft_cpu *c, const struct insn *i, const struct stub *
 	case ZYDIS_MNEMONIC_FNINIT:
 		fop = 0;
 		fip = fdp = 0;
+		c->x87_cs = c->x87_ds = 0;
 		break;
 	case ZYDIS_MNEMONIC_FLDENV:
 	case ZYDIS_MNEMONIC_FRSTOR: x87_env_pointers(c, i, mem, true); return 0;
@@ -148,8 +157,11 @@ static int run_x87(struct soft_cpu *c, const struct insn *i, const struct stub *
 		if (s->x87_pointers) {
 			fop = x87_opcode(i);
 			fip = c->s.rip;
-			if (i->mem_op != INSN_NO_REG)
+			c->x87_cs = c->s.seg[S_CS].sel;
+			if (i->mem_op != INSN_NO_REG) {
 				fdp = mem_offset(c, i);
+				c->x87_ds = c->s.seg[i->mem_seg].sel;
+			}
 		}
 		break;
 	}
@@ -299,11 +311,21 @@ static int stub_mem_slow(struct soft_cpu *c, const struct insn *i, const struct 
 
 /* ---- handlers ------------------------------------------------------------------------ */
 
+/* What comes before the operand: control bits, then an unmasked x87 exception that is pending. */
+static inline int stub_admit(struct soft_cpu *c, const struct insn *i, const struct stub *s)
+{
+	if (i->gate && insn_gate_check(c, (enum insn_gate)i->gate))
+		return EXC_RAISED;
+	if (s->x87_waits && (ld16le(c->s.xsave + 2) & ~ld16le(c->s.xsave) & 0x3f))
+		return soft_raise(c, EXC_MF);
+	return 0;
+}
+
 static int stub_exec_plain(struct soft_cpu *c, const struct insn *i)
 {
 	int r;
 
-	if (i->gate && insn_gate_check(c, (enum insn_gate)i->gate))
+	if (stub_admit(c, i, i->stub))
 		return EXC_RAISED;
 	r = run_stub(c, i, i->stub, NULL);
 	return r ? EXC_RAISED : INSN_NEXT;
@@ -323,7 +345,7 @@ static int stub_exec_mem(struct soft_cpu *c, const struct insn *i)
 	uint64_t lin;
 	uint8_t *p;
 
-	if (i->gate && insn_gate_check(c, (enum insn_gate)i->gate))
+	if (stub_admit(c, i, s))
 		return EXC_RAISED;
 	if (likely(mem_linear_fast(c, i, &lin)) &&
 	    likely((p = mmu_hit(c, c->mmu_index, s->mem_write ? MMU_WRITE : MMU_READ, lin, i->mem_size))) &&
