@@ -258,15 +258,6 @@ static void run_quit_key(void)
 		vm_quit(quit_vm, 0);
 }
 
-/* H3, H6: nobody should run minutes on the software CPU without having been told. */
-static void run_say_engine(const struct run *r)
-{
-	const char *asked = r->c->vm.accel;
-
-	if (!asked || strchr(asked, ':'))
-		log_info("CPU engine: %s", vm_accel_reason(r->vm));
-}
-
 static int run_prepare(struct run *r, struct err *err)
 {
 	struct cmdline *c = r->c;
@@ -327,7 +318,6 @@ int start_run(struct cmdline *c)
 	if (!ret) {
 		quit_vm = r.vm;
 		chr_set_quit(run_quit_key);
-		run_say_engine(&r);
 		if (!c->vm.start_paused)
 			vm_start(r.vm);
 		status = vm_main(r.vm);

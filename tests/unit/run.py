@@ -392,6 +392,28 @@ def case_qmp_abuse():
         q.close()
 
 
+def case_file_names():
+    """Disks whose names have spaces, commas, quotes, line ends, UTF-8 and bytes that are none: opened, and QMP stays JSON."""
+    names = [b"a b.img", b"c,d.img", b"q\"'\\\n\x01.img", "gr\u00fc\u00df.img".encode(), b"bad\xff\xc3.img"]
+    args = []
+    for name in names:
+        with open(os.path.join(DIR.encode(), name), "wb") as f:
+            f.truncate(1 << 20)
+        args += ["-drive", b"if=virtio,format=raw,file=" + os.path.join(DIR.encode(), name).replace(b",", b",,")]
+    with Machine(*args):
+        q = Qmp("qmp")
+        q.command("qmp_capabilities")
+        disks = q.command("query-block")["return"]
+        want = [os.path.join(DIR.encode(), n).decode("utf-8", "replace") for n in names]
+        assert [d["inserted"]["file"] for d in disks] == want, disks
+        assert all(d["inserted"]["image"]["virtual-size"] == 1 << 20 for d in disks)
+        text = q.command("human-monitor-command", {"command-line": "info qtree"})["return"]
+        assert text.count("dev: virtio-blk-pci") == len(names), text
+        q.close()
+    for name in names:
+        os.unlink(os.path.join(DIR.encode(), name))
+
+
 def case_monitor_socket():
     """The human monitor on a Unix socket and on TCP; two clients after each other."""
     with Machine("-monitor", f"unix:{path('mon')},server,nowait") as m:
