@@ -446,6 +446,16 @@ static void rtc_reset(struct dev *d)
 	rtc_arm(s);
 }
 
+/* The host's clock has gone on while the machine stood: what is due by now, and the timer anew. */
+static void rtc_resume(struct dev *d)
+{
+	struct rtc *s = container_of(d, struct rtc, dev);
+
+	pthread_mutex_lock(&d->lock);
+	rtc_refresh(s);
+	pthread_mutex_unlock(&d->lock);
+}
+
 static const struct region_ops rtc_ops = {rtc_read, rtc_write, 1, 1};
 
 static int rtc_realize(struct dev *d, struct err *err)
@@ -517,5 +527,6 @@ const struct dev_ops rtc_dev_ops = {
     .realize = rtc_realize,
     .unrealize = rtc_unrealize,
     .reset = rtc_reset,
+    .resume = rtc_resume,
     .state = &rtc_state,
 };
