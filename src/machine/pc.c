@@ -7,7 +7,7 @@
  *
  * Guest-physical memory:
  *	0          RAM up to 3 GB (max-ram-below-4g)
- *	  e0000    ACPI tables     f0000    SMBIOS tables
+ *	  e0000    ACPI tables     f0000    SMBIOS tables     fc000    MP table
  *	c0000000   PCI memory window, to fec00000; IOAPIC, HPET and LAPIC above
  *	100000000  the rest of RAM, then the 64-bit PCI window
  *
@@ -25,6 +25,7 @@
 #include "hw/pc/irqchip.h"
 #include "machine/acpi.h"
 #include "machine/boot.h"
+#include "machine/mptable.h"
 #include "machine/smbios.h"
 #include "machine/vm_int.h"
 
@@ -35,6 +36,7 @@
 #define PC_EBDA_SIZE	0x400ull
 #define PC_ACPI_BASE	0xe0000ull
 #define PC_SMBIOS_BASE	0xf0000ull
+#define PC_MP_BASE	0xfc000ull
 #define PC_BIOS_END	0x100000ull
 #define PC_KVM_PAGES	0xfffbc000ull /* the KVM engine's on Intel hosts */
 #define PC_ROM_BASE	0xfffc0000ull
@@ -148,16 +150,24 @@ static void pc_thread_start(struct vm *vm, unsigned index)
 	irqchip_bind_thread(pc_of(vm)->chip, index);
 }
 
+/* APIC IDs of all vCPUs; the caller frees. */
+static uint32_t *pc_apic_ids(struct vm *vm)
+{
+	uint32_t *ids = calloc(vm->cfg->cpus, sizeof(*ids));
+
+	for (unsigned i = 0; ids && i < vm->cfg->cpus; i++)
+		ids[i] = vm_apic_id(vm->cfg, i);
+	return ids;
+}
+
 static int pc_create_irqchip(struct vm *vm, struct err *err)
 {
 	struct pc *pc = pc_of(vm);
 	unsigned ncpus = vm->cfg->cpus;
-	uint32_t *ids = calloc(ncpus, sizeof(*ids));
+	uint32_t *ids = pc_apic_ids(vm);
 
 	if (!ids)
 		return err_set(err, -ENOMEM, "out of memory for %u CPUs", ncpus);
-	for (unsigned i = 0; i < ncpus; i++)
-		ids[i] = vm_apic_id(vm->cfg, i);
 	pc->chip = irqchip_create(&vm->bus, ncpus, ids, err);
 	free(ids);
 	if (!pc->chip)
@@ -360,14 +370,15 @@ static void pc_reset(struct vm *vm)
 
 /* ---- before the hand-over: what firmware would do ------------------------ */
 
+static const uint8_t pc_pirq_irq[4] = {10, 10, 11, 11};
+
 static void pc_post_chipset(struct vm *vm)
 {
-	static const uint8_t route[4] = {10, 10, 11, 11};
 	struct pc *pc = pc_of(vm);
 	struct pci_bus *pci = vm->bus.pci;
 
-	for (unsigned i = 0; i < ARRAY_SIZE(route); i++)
-		pci_config_write(pci, PIIX3_DEVFN, PIIX3_PIRQRC + i, route[i], 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(pc_pirq_irq); i++)
+		pci_config_write(pci, PIIX3_DEVFN, PIIX3_PIRQRC + i, pc_pirq_irq[i], 1);
 	pci_config_write(pci, ACPI_PM_DEVFN, ACPI_PM_CONFIG_BASE, ACPI_PM_BASE | 1, 4);
 	pci_config_write(pci, ACPI_PM_DEVFN, ACPI_PM_CONFIG_MISC, 1, 1);
 	pci_bus_place_bars(pci);
@@ -472,7 +483,7 @@ static int pc_post_acpi(struct vm *vm, uint64_t *rsdp, struct err *err)
 	    .pci_mem64_base = pc->mem64_base,
 	    .pci_mem64_end = pc->mem64_end,
 	};
-	uint32_t *ids = calloc(c.ncpus, sizeof(*ids));
+	uint32_t *ids = pc_apic_ids(vm);
 	uint8_t *image;
 	size_t len;
 	int r;
@@ -480,14 +491,30 @@ static int pc_post_acpi(struct vm *vm, uint64_t *rsdp, struct err *err)
 	*rsdp = 0;
 	if (!ids)
 		return err_set(err, -ENOMEM, "out of memory for the ACPI tables");
-	for (unsigned i = 0; i < c.ncpus; i++)
-		ids[i] = vm_apic_id(vm->cfg, i);
 	c.apic_id = ids;
 	pc_describe_isa(vm, &c);
 	pci_walk(vm->bus.pci, pc_find_vga, &c.vga);
 	r = acpi_build(&c, PC_ACPI_BASE, PC_SMBIOS_BASE - PC_ACPI_BASE, &image, &len, rsdp, err);
 	free(ids);
 	return r ? r : pc_write_image(vm, PC_ACPI_BASE, image, len, "ACPI", err);
+}
+
+static int pc_post_mptable(struct vm *vm, struct err *err)
+{
+	uint32_t *ids = pc_apic_ids(vm), leaf1[4];
+	struct mptable_config c = {.ncpus = vm->cfg->cpus, .apic_id = ids, .pirq_irq = pc_pirq_irq};
+	uint8_t *image;
+	size_t len;
+	int r;
+
+	if (!ids)
+		return err_set(err, -ENOMEM, "out of memory for the MP table");
+	cpu_model_cpuid(&vm->model, ids[0], 0, 1, 0, 1, 0, leaf1);
+	c.signature = leaf1[0];
+	c.features = leaf1[3];
+	r = mptable_build(&c, PC_MP_BASE, PC_BIOS_END - PC_MP_BASE, &image, &len, err);
+	free(ids);
+	return r ? r : pc_write_image(vm, PC_MP_BASE, image, len, "MP", err);
 }
 
 static int pc_post_smbios(struct vm *vm, struct err *err)
@@ -508,7 +535,7 @@ static int pc_post_smbios(struct vm *vm, struct err *err)
 	};
 	uint8_t *image;
 	size_t len;
-	int r = smbios_build(&c, PC_SMBIOS_BASE, PC_BIOS_END - PC_SMBIOS_BASE, &image, &len, err);
+	int r = smbios_build(&c, PC_SMBIOS_BASE, PC_MP_BASE - PC_SMBIOS_BASE, &image, &len, err);
 
 	return r ? r : pc_write_image(vm, PC_SMBIOS_BASE, image, len, "SMBIOS", err);
 }
@@ -568,6 +595,8 @@ static int pc_load(struct vm *vm, struct err *err)
 		r = pc_post_mtrr(vm, err);
 	if (!r && pc->acpi && !vm->cfg->no_acpi)
 		r = pc_post_acpi(vm, &rsdp, err);
+	if (!r)
+		r = pc_post_mptable(vm, err);
 	if (!r && pc->smbios)
 		r = pc_post_smbios(vm, err);
 	if (!r)

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "hw/pc/acpi_pm.h"
 #include "machine/acpi.h"
+#include "machine/mptable.h"
 #include "machine/smbios.h"
 
 #define BASE	0xe0000ull
@@ -214,6 +215,48 @@ static void test_iasl(void **state)
 	free(image);
 }
 
+/* ---- MP table ------------------------------------------------------------ */
+
+static void test_mptable(void **state)
+{
+	static const uint8_t irq[4] = {10, 10, 11, 11};
+	static const uint32_t ids[3] = {0, 2, 300};
+	struct mptable_config c = {.ncpus = 3, .apic_id = ids, .signature = 0x60fb1, .features = 1, .pirq_irq = irq};
+	unsigned kinds[5] = {0}, pins[24] = {0}, entries = 0;
+	const uint8_t *h, *e;
+	struct err err = {0};
+
+	assert_int_equal(mptable_build(&c, 0xfc000, 0x4000, &image, &image_len, &err), 0);
+	assert_memory_equal(image, "_MP_", 4);
+	assert_int_equal(sum(image, 16), 0);
+	assert_int_equal(ld32le(image + 4), 0xfc010);
+	h = image + 16;
+	assert_memory_equal(h, "PCMP", 4);
+	assert_int_equal(ld16le(h + 4), image_len - 16);
+	assert_int_equal(sum(h, image_len - 16), 0);
+	for (e = h + 44; e < image + image_len; e += e[0] ? 8 : 20, entries++) {
+		assert_true(e[0] < 5);
+		kinds[e[0]]++;
+		if (e[0] == 3) { /* a pin is either ISA's (edge) or PCI's (level) */
+			assert_true(e[7] < 24);
+			assert_true(!pins[e[7]] || (e[4] == 0 && pins[e[7]] == 2));
+			pins[e[7]] = e[4] ? 1 : 2;
+			assert_int_equal(ld16le(e + 2), e[4] ? 0 : 0xd);
+		}
+	}
+	assert_ptr_equal(e, image + image_len);
+	assert_int_equal(entries, ld16le(h + 34));
+	assert_int_equal(kinds[0], 2); /* the third has no 8-bit ID */
+	assert_int_equal(kinds[1], 2);
+	assert_int_equal(kinds[2], 1);
+	assert_int_equal(kinds[4], 2);
+	assert_int_equal(pins[2], 1);
+	assert_int_equal(pins[0], 0);
+	assert_int_equal(pins[10], 2);
+	free(image);
+	assert_int_equal(mptable_build(&c, 0xfc000, 100, &image, &image_len, &err), -ENOMEM);
+}
+
 /* ---- SMBIOS -------------------------------------------------------------- */
 
 #define SMBIOS_BASE 0xf0000ull
@@ -340,8 +383,9 @@ static void test_smbios_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_pointers), cmocka_unit_test(test_madt),   cmocka_unit_test(test_too_many),
-	    cmocka_unit_test(test_iasl),     cmocka_unit_test(test_smbios), cmocka_unit_test(test_smbios_refused),
+	    cmocka_unit_test(test_pointers),	   cmocka_unit_test(test_madt),	   cmocka_unit_test(test_too_many),
+	    cmocka_unit_test(test_iasl),	   cmocka_unit_test(test_mptable), cmocka_unit_test(test_smbios),
+	    cmocka_unit_test(test_smbios_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
