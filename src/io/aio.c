@@ -37,17 +37,15 @@ static void aio_say_fallback(const struct err *why)
 		log_info("disk I/O uses a thread pool: %s", why->msg);
 }
 
-static void aio_nothing(void *arg) {}
-
-static void aio_before_sleep(void *arg)
+static bool aio_before_sleep(void *arg)
 {
 	struct aio *a = arg;
+	const uint64_t completed = a->stats.completed;
 
-	if (!a->head && !a->stuck)
-		return;
+	if (a->uring)
+		aio_uring_complete(a);
 	aio_flush(a);
-	/* Whoever gathers completions in a hook may have had its turn: have one more before sleeping. */
-	loop_post(a->loop, aio_nothing, NULL);
+	return a->stats.completed != completed;
 }
 
 struct aio *aio_create(struct loop *l, enum aio_engine engine, struct err *err)

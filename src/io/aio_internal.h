@@ -43,6 +43,9 @@ void aio_complete(struct aio *a, struct aio_req *req, int64_t result); /* calls 
 /* Carry out one request with a blocking system call: bytes or -errno. Any thread. */
 int64_t aio_perform(const struct aio_req *req);
 
+/* Reap what io_uring has completed; without a system call. */
+void aio_uring_complete(struct aio *a);
+
 /* The pool on the side of another engine: open if need be, give it a taken request. */
 int aio_pool_open(struct aio *a, struct err *err);
 void aio_pool_close(struct aio *a);

@@ -18,8 +18,7 @@ struct aio_uring {
 	unsigned in_ring; /* started and not reaped: kept below the completion queue's size */
 };
 
-/* Complete what is done; without a system call. */
-static void uring_complete(struct aio *a)
+void aio_uring_complete(struct aio *a)
 {
 	struct aio_uring *u = a->uring;
 	struct io_uring_cqe *cqe[64];
@@ -54,7 +53,7 @@ static void uring_complete(struct aio *a)
 
 static void uring_reap(void *opaque, unsigned events)
 {
-	uring_complete(opaque);
+	aio_uring_complete(opaque);
 	aio_flush(opaque);
 }
 
@@ -160,7 +159,7 @@ static bool uring_start(struct aio *a)
 	if (ret < 0 && u->in_ring == 0 && ret != -EINTR)
 		loop_post(a->loop, uring_retry, a);
 	/* What the page cache served is complete already: no need to sleep for it. */
-	uring_complete(a);
+	aio_uring_complete(a);
 	return ret > 0;
 }
 

@@ -30,6 +30,7 @@
 #include "base/util.h"
 
 #define LOOP_BATCH     32
+#define LOOP_MAX_TURNS 8 /* that hooks may keep the loop from looking at its descriptors */
 #define TIMER_NOT_HEAP UINT32_MAX
 
 struct loop_watch_entry {
@@ -52,8 +53,9 @@ struct loop {
 	char name[32];
 	int epfd, wakefd;
 	bool no_pwait2;
-	unsigned depth;	 /* of loop_run_once: callbacks may nest one (drain) */
-	unsigned always; /* watches with events among the not pollable ones */
+	unsigned turns_without_events; /* in a row */
+	unsigned depth;		       /* of loop_run_once: callbacks may nest one (drain) */
+	unsigned always;	       /* watches with events among the not pollable ones */
 	struct loop_watch_entry *watches, *dead;
 	struct loop_hook *hooks;
 	_Atomic bool stop;
@@ -476,6 +478,22 @@ static void loop_run_always(struct loop *l)
 	}
 }
 
+/* True when one of them did something. */
+static bool loop_run_hooks(struct loop *l)
+{
+	bool progress = false, again = true;
+
+	for (int i = 0; again && i < 4; i++) {
+		again = false;
+		for (struct loop_hook *h = l->hooks, *next; h; h = next) {
+			next = h->next;
+			again |= h->fn(h->arg);
+		}
+		progress |= again;
+	}
+	return progress;
+}
+
 void loop_run_once(struct loop *l, int64_t timeout_ns)
 {
 	struct epoll_event ev[LOOP_BATCH];
@@ -485,10 +503,14 @@ void loop_run_once(struct loop *l, int64_t timeout_ns)
 		atomic_store(&l->has_thread, true);
 	}
 	l->depth++;
-	for (struct loop_hook *h = l->hooks, *next; h; h = next) {
-		next = h->next;
-		h->fn(h->arg);
+	/* What a caller waits for may have happened in a hook: look at events without sleeping, and
+	 * mostly not even that, which saves a system call. */
+	if (loop_run_hooks(l)) {
+		timeout_ns = 0;
+		if (++l->turns_without_events % LOOP_MAX_TURNS)
+			goto out;
 	}
+	l->turns_without_events = 0;
 	uint64_t until = timeout_ns < 0 ? UINT64_MAX : timeout_ns == 0 ? 0 : clock_raw_ns() + (uint64_t)timeout_ns;
 	until = loop_plan_sleep(l, until);
 	int n = loop_sleep(l, until, ev);
@@ -500,6 +522,7 @@ void loop_run_once(struct loop *l, int64_t timeout_ns)
 		loop_dispatch(ev[i].data.ptr, ev[i].events);
 	if (l->always)
 		loop_run_always(l);
+out:
 	loop_run_timers(l);
 	loop_run_calls(l);
 	if (--l->depth == 0)

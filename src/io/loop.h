@@ -42,11 +42,13 @@ void loop_stop(struct loop *l); /* any thread, and from a signal handler */
 bool loop_in_thread(const struct loop *l);
 
 /*
- * Call fn(arg) before each sleep of the loop (submission queues flush here).
- * It may not block. Embedded in its owner; loop's thread only.
+ * Call fn(arg) before each sleep of the loop (queues are submitted and completions
+ * gathered here). True when it did something that another hook, or the caller of
+ * loop_run_once, may have to act on: then all are called again and there is no sleep. It may not block. Embedded in its
+ * owner; loop's thread only.
  */
 struct loop_hook {
-	void (*fn)(void *arg);
+	bool (*fn)(void *arg);
 	void *arg;
 	struct loop_hook *next;
 };

@@ -156,9 +156,10 @@ static void test_threads(void **state)
 	loop_destroy(shared);
 }
 
-static void count_hook(void *arg)
+static bool count_hook(void *arg)
 {
 	++*(int *)arg;
+	return *(int *)arg % 2 == 0; /* once more after every second call */
 }
 
 static void test_hook(void **state)
@@ -169,9 +170,12 @@ static void test_hook(void **state)
 
 	loop_add_hook(l, &h);
 	loop_run_once(l, 0);
+	assert_int_equal(n, 1);
+	loop_run_once(l, 0);
+	assert_int_equal(n, 3);
 	loop_remove_hook(l, &h);
 	loop_run_once(l, 0);
-	assert_int_equal(n, 1);
+	assert_int_equal(n, 3);
 	loop_destroy(l);
 }
 

@@ -25,7 +25,7 @@
 /* How long a driver's reset may keep its vCPU. Then only the status register shows it. */
 #define RESET_WAIT_SECONDS 2
 
-static void virtio_flush_done(void *arg);
+static bool virtio_flush_done(void *arg);
 
 int virtio_init(struct virtio *v, struct dev *d, const struct virtio_ops *ops, unsigned nqueues, struct err *err)
 {
@@ -68,7 +68,7 @@ void virtio_fini(struct virtio *v)
 	if (v->ops->drain)
 		v->ops->drain(v);
 	virtio_flush_done(v);
-	while (v->posted) /* a posted virtio_run still points here */
+	while (__atomic_load_n(&v->posted, __ATOMIC_SEQ_CST)) /* a posted virtio_run still points here */
 		loop_run_once(v->loop, 0);
 	loop_remove_hook(v->loop, &v->hook);
 	pthread_cond_destroy(&v->drained);
@@ -90,8 +90,8 @@ static void virtio_run(void *arg)
 {
 	struct virtio *v = arg;
 
+	__atomic_store_n(&v->posted, false, __ATOMIC_SEQ_CST);
 	virtio_lock(v);
-	v->posted = false;
 	if (v->start_pending && may_run(v)) {
 		v->start_pending = false;
 		virtio_unlock(v);
@@ -101,9 +101,9 @@ static void virtio_run(void *arg)
 	}
 	for (unsigned i = 0; i < v->nqueues && may_run(v); i++) {
 		struct virtio_queue *q = &v->queue[i];
-		if (!q->kicked)
+		if (!__atomic_load_n(&q->kicked, __ATOMIC_RELAXED) ||
+		    !__atomic_exchange_n(&q->kicked, false, __ATOMIC_SEQ_CST))
 			continue;
-		q->kicked = false;
 		virtio_unlock(v);
 		q->handle(v, q);
 		virtio_lock(v);
@@ -113,22 +113,20 @@ static void virtio_run(void *arg)
 
 static void post_run(struct virtio *v)
 {
-	if (v->posted)
-		return;
-	v->posted = true;
-	loop_post(v->loop, virtio_run, v);
+	if (!__atomic_exchange_n(&v->posted, true, __ATOMIC_SEQ_CST))
+		loop_post(v->loop, virtio_run, v);
 }
 
+/* A paused device finds the mark when it resumes. */
 void virtio_kick(struct virtio *v, struct virtio_queue *q)
 {
-	q->kicked = true;
-	if (!v->paused)
-		post_run(v);
+	__atomic_store_n(&q->kicked, true, __ATOMIC_SEQ_CST);
+	post_run(v);
 }
 
 void virtio_notified(struct virtio *v, unsigned queue)
 {
-	counter_add(&v->stats.kicks, 1);
+	__atomic_fetch_add(&v->stats.kicks, 1, __ATOMIC_RELAXED); /* several vCPUs, no lock */
 	if (queue < v->nqueues)
 		virtio_kick(v, &v->queue[queue]);
 }
@@ -223,7 +221,8 @@ static void reset_finish(struct virtio *v)
 	v->guest_features = 0;
 	for (unsigned i = 0; i < v->nqueues; i++) {
 		struct virtio_queue *q = &v->queue[i];
-		q->vq.enabled = q->kicked = q->pushed = false;
+		__atomic_store_n(&q->kicked, false, __ATOMIC_RELAXED);
+		q->vq.enabled = q->pushed = false;
 		q->vq.num = q->max;
 		q->vq.desc_gpa = q->vq.avail_gpa = q->vq.used_gpa = 0;
 	}
@@ -246,13 +245,13 @@ static void push_one(struct virtio *v, struct virtio_req *req)
 }
 
 /* The loop's hook: nearly always nothing to do. */
-static void virtio_flush_done(void *arg)
+static bool virtio_flush_done(void *arg)
 {
 	struct virtio *v = arg;
 	struct virtio_req *list = v->done, *req;
 
 	if (!list)
-		return;
+		return false;
 	v->done = NULL;
 	v->done_tail = &v->done;
 	virtio_lock(v);
@@ -270,6 +269,7 @@ static void virtio_flush_done(void *arg)
 		list = req->next;
 		req->release(req);
 	}
+	return true;
 }
 
 /* ---- the driver's registers --------------------------------------------------- */
@@ -326,9 +326,8 @@ void virtio_write_status(struct virtio *v, uint8_t status)
 	if (status & ~old & VIRTIO_STATUS_DRIVER_OK) {
 		v->start_pending = true;
 		for (unsigned i = 0; i < v->nqueues; i++)
-			v->queue[i].kicked = true;
-		if (!v->paused)
-			post_run(v);
+			__atomic_store_n(&v->queue[i].kicked, true, __ATOMIC_RELAXED);
+		post_run(v);
 	}
 }
 
@@ -388,7 +387,7 @@ void virtio_resume(struct virtio *v)
 	virtio_lock(v);
 	v->paused = false;
 	for (unsigned i = 0; i < v->nqueues; i++)
-		v->queue[i].kicked = true;
+		__atomic_store_n(&v->queue[i].kicked, true, __ATOMIC_RELAXED);
 	post_run(v);
 	virtio_unlock(v);
 }

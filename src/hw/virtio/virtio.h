@@ -106,7 +106,8 @@ struct virtio {
 	unsigned config_len;
 	uint8_t config_generation;
 	bool legacy_driver; /* uses the legacy registers: no FEATURES_OK, no VERSION_1 */
-	bool broken, paused, posted, start_pending;
+	bool broken, paused, start_pending;
+	bool posted; /* atomic: virtio_run is on its way */
 	/* requests; dev.lock */
 	unsigned inflight;
 	uint32_t generation; /* counts resets: requests of an older one are not pushed */
@@ -161,7 +162,7 @@ void virtio_complete(struct virtio *v, struct virtio_req *req, uint32_t written)
 /* Push the chain just popped at once (dev.lock held); virtio_signal when the batch is over. */
 void virtio_push_now(struct virtio *v, struct virtio_queue *q, uint32_t written);
 void virtio_signal(struct virtio *v, struct virtio_queue *q);
-/* Call q->handle soon; any thread, dev.lock held. */
+/* Call q->handle soon; any thread, with or without dev.lock. */
 void virtio_kick(struct virtio *v, struct virtio_queue *q);
 /* The configuration changed: tell the driver. dev.lock held. */
 void virtio_config_changed(struct virtio *v);
@@ -173,7 +174,8 @@ void virtio_write_status(struct virtio *v, uint8_t status);
 uint8_t virtio_read_status(const struct virtio *v);
 void virtio_queue_enable(struct virtio *v, struct virtio_queue *q);
 void virtio_set_legacy_features(struct virtio *v, uint32_t features);
-void virtio_notified(struct virtio *v, unsigned queue); /* a register write by a vCPU */
+/* A register write by a vCPU; no lock needed: the loop, woken by it, would at once wait for the lock. */
+void virtio_notified(struct virtio *v, unsigned queue);
 
 /* Loop's thread, no lock; vCPUs stopped. */
 void virtio_machine_reset(struct virtio *v);

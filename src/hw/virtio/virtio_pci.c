@@ -7,8 +7,8 @@
  *   BAR 4  memory  common configuration, ISR, device configuration, notifications,
  *                  each on a page of its own; found through vendor capabilities
  *
- * Locking: register handlers run with dev.lock held, as do interrupt() and
- * transport_reset(), which the core calls. Only virtio_pci_event runs without.
+ * Locking: registers are under dev.lock, as are interrupt() and transport_reset(),
+ * which the core calls. Notifications of BAR 4 and virtio_pci_event run without.
  */
 #include "hw/virtio/virtio_pci.h"
 
@@ -382,9 +382,9 @@ static void device_config_write(struct virtio *v, uint64_t off, uint32_t val, un
 		v->ops->config_write(v, (unsigned)off, size, val);
 }
 
-static uint64_t modern_read(void *opaque, uint64_t off, unsigned size)
+/* Both with dev.lock held. */
+static uint64_t modern_read_locked(struct virtio_pci *p, uint64_t off, unsigned size)
 {
-	struct virtio_pci *p = opaque;
 	uint8_t image[COMMON_SIZE];
 
 	switch (off & ~0xfffull) {
@@ -399,15 +399,37 @@ static uint64_t modern_read(void *opaque, uint64_t off, unsigned size)
 	}
 }
 
-static void modern_write(void *opaque, uint64_t off, uint64_t val, unsigned size)
+static void modern_write_locked(struct virtio_pci *p, uint64_t off, uint64_t val, unsigned size)
 {
-	struct virtio_pci *p = opaque;
-
 	switch (off & ~0xfffull) {
 	case COMMON_OFF: common_write(p, off, (uint32_t)val, size); break;
 	case DEVICE_OFF: device_config_write(&p->vio, off - DEVICE_OFF, (uint32_t)val, size); break;
 	case NOTIFY_OFF: virtio_notified(&p->vio, (unsigned)((off - NOTIFY_OFF) / NOTIFY_MULT)); break;
 	}
+}
+
+static uint64_t modern_read(void *opaque, uint64_t off, unsigned size)
+{
+	struct virtio_pci *p = opaque;
+	uint64_t val;
+
+	virtio_lock(&p->vio);
+	val = modern_read_locked(p, off, size);
+	virtio_unlock(&p->vio);
+	return val;
+}
+
+static void modern_write(void *opaque, uint64_t off, uint64_t val, unsigned size)
+{
+	struct virtio_pci *p = opaque;
+
+	if (off >= NOTIFY_OFF) {
+		virtio_notified(&p->vio, (unsigned)((off - NOTIFY_OFF) / NOTIFY_MULT));
+		return;
+	}
+	virtio_lock(&p->vio);
+	modern_write_locked(p, off, val, size);
+	virtio_unlock(&p->vio);
 }
 
 static const struct region_ops modern_ops = {.read = modern_read, .write = modern_write, .min_size = 1, .max_size = 4};
@@ -538,7 +560,7 @@ static uint32_t virtio_pci_config_read(struct pci_dev *d, unsigned off, unsigned
 
 	if (off != p->cfg_cap + 16u || !cfg_window(p, off, len, &at, &size))
 		return val;
-	return (uint32_t)modern_read(p, at, size);
+	return (uint32_t)modern_read_locked(p, at, size);
 }
 
 static void virtio_pci_config_written(struct pci_dev *d, unsigned off, unsigned len)
@@ -552,7 +574,7 @@ static void virtio_pci_config_written(struct pci_dev *d, unsigned off, unsigned 
 		for (unsigned i = 0; i < d->msix_n; i++)
 			virtio_pci_msix_changed(d, i);
 	if (cfg_window(p, off, len, &at, &size))
-		modern_write(p, at, ld32le(&d->config[p->cfg_cap + 16]) & (uint32_t)(BIT(8 * size) - 1), size);
+		modern_write_locked(p, at, ld32le(&d->config[p->cfg_cap + 16]) & (uint32_t)(BIT(8 * size) - 1), size);
 }
 
 static void add_capabilities(struct virtio_pci *p)
@@ -683,6 +705,7 @@ int virtio_pci_realize(struct virtio_pci *p, struct err *err)
 		return ret;
 	if (p->modern) {
 		pci_add_bar(&p->pci, BAR_MODERN, PCI_BAR_MEM64, true, "virtio-modern", MODERN_SIZE, &modern_ops, p);
+		p->pci.bar[BAR_MODERN].region.lock = NULL; /* modern_write takes it where it is needed */
 		add_capabilities(p);
 	}
 	ret = add_event_fds(p, err);
