@@ -9,6 +9,7 @@
  */
 #include "cpu/model.h"
 
+#include <cpuid.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,13 +161,15 @@ static int unknown_model(const char *name, struct err *err)
 		       near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
 }
 
-static void brand_from_supported(struct model_build *b)
+/* KVM says zeros for the brand string: it is no feature. Then it is this processor's own. */
+static void brand_of_host(struct model_build *b)
 {
 	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t r[4];
 		const struct cpuid_entry *e = entry_find(b->sup, b->nsup, 0x80000002 + i, 0);
 
-		if (e)
-			memcpy(b->id + 16 * i, &e->eax, 16);
+		__cpuid(0x80000002 + i, r[0], r[1], r[2], r[3]);
+		memcpy(b->id + 16 * i, e && (e->eax | e->ebx) ? &e->eax : r, 16);
 	}
 }
 
@@ -188,7 +191,7 @@ static int base_model(struct model_build *b, const char *name, struct err *err)
 		b->model = (sig >> 4 & 15) | (sig >> 12 & 0xf0);
 		b->stepping = sig & 15;
 		b->phys_bits = sup_reg(b, 0x80000008, 0, EAX) & 0xff;
-		brand_from_supported(b);
+		brand_of_host(b);
 		return 0;
 	}
 	n = named_find(name);
