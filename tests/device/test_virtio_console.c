@@ -124,7 +124,7 @@ static void control(uint32_t port, uint16_t event, uint16_t value)
 
 static void expect_control(uint32_t port, uint16_t event, uint16_t value, const char *text)
 {
-	uint8_t *p;
+	uint8_t *p = NULL;
 	const uint32_t len = take_input(2, &p);
 
 	assert_int_equal(len, 8 + (text ? strlen(text) : 0));

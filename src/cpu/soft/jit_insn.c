@@ -399,7 +399,7 @@ static void lower_xchg_acc(struct xlat *x, struct xinsn *in)
 static void lower_moffs(struct xlat *x, struct xinsn *in)
 {
 	struct emit *e = &x->e;
-	struct hmem m;
+	struct hmem m = {0};
 	unsigned size = in->mem_size, opc;
 	int a = home_of(R_RAX);
 

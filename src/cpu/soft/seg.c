@@ -271,7 +271,7 @@ static int stack_linear(struct soft_cpu *c, const struct stack_ref *s, uint64_t 
 
 int stack_ref_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t val)
 {
-	uint64_t sp = (s->sp - size) & s->mask, lin;
+	uint64_t sp = (s->sp - size) & s->mask, lin = 0;
 
 	if (stack_linear(c, s, sp, size, &lin) || mmu_write_buf(c, lin, &val, size, s->mmu_index))
 		return EXC_RAISED;
@@ -281,7 +281,7 @@ int stack_ref_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint6
 
 int stack_ref_pop(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t *val)
 {
-	uint64_t sp = s->sp & s->mask, lin;
+	uint64_t sp = s->sp & s->mask, lin = 0;
 
 	*val = 0;
 	if (stack_linear(c, s, sp, size, &lin) || mmu_read_buf(c, lin, val, size, s->mmu_index))
