@@ -8,7 +8,7 @@
  *   first level   soft_cpu.tlb, looked up inline by interpreter and translator;
  *		   a hit needs no further check. Flushed at each change of rights
  *		   or address space; the fill log makes that cost what was filled.
- *   second level  struct tlb2: translation and rights of a page, tagged with the
+ *   second level  struct mmu_page: translation and rights of a page, tagged with the
  *		   generation of its PCID (or of the global pages). A flush takes
  *		   a new generation; going back to a PCID finds its pages again.
  *   page walk     in guest memory; sets A and D bits with compare-and-exchange.
@@ -19,7 +19,7 @@
  * protector sets the bit and then looks at the tags, both with full fences, so
  * one of them sees the other.
  */
-#include "cpu/soft/mmu.h"
+#include "cpu/soft/mmu_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,38 +34,6 @@
 /* Which 2 MiB regions (hashed) hold pieces of large pages: INVLPG of one must drop all its pieces. */
 #define LARGE_BITS  16
 #define LARGE_WORDS ((1u << LARGE_BITS) / 64)
-/* A/D updates that lose a race against other CPUs are retried this often; then left undone. */
-#define WALK_RETRIES 1000
-
-/* Page-table entry bits */
-#define PTE_P	 BIT(0)
-#define PTE_W	 BIT(1)
-#define PTE_U	 BIT(2)
-#define PTE_A	 BIT(5)
-#define PTE_D	 BIT(6)
-#define PTE_PS	 BIT(7)
-#define PTE_G	 BIT(8)
-#define PTE_NX	 BIT(63)
-#define PTE_ADDR 0x000ffffffffff000ull
-
-/* #PF error code */
-#define PF_P	1u
-#define PF_W	2u
-#define PF_U	4u
-#define PF_RSVD 8u
-#define PF_I	16u
-
-enum page_rights { PG_W = 1, PG_U = 2, PG_X = 4, PG_G = 8, PG_D = 16, PG_LARGE = 32, PG_HUGE = 64, PG_ROM = 128 };
-
-struct tlb2 {
-	uint64_t page; /* linear address of the page; NO_PAGE = empty */
-	uint64_t gen;
-	uint64_t gpa;
-	uint8_t *host; /* NULL: not RAM */
-	uint32_t index;
-	uint32_t rights; /* enum page_rights */
-};
-
 struct fill_log {
 	uint16_t entry[N_ENTRIES];
 	unsigned n;
@@ -73,42 +41,21 @@ struct fill_log {
 };
 
 struct mmu_private {
+	struct mmu_walk walk;	/* first: mmu_walk.c knows only this */
 	struct fill_log log[2]; /* 0: pages of this address space, 1: global pages */
 	uint32_t exec_index[MMU_MODES][TLB_SIZE];
-	struct tlb2 l2[TLB2_SIZE];
+	struct mmu_page l2[TLB2_SIZE];
 	/* Generations: a PCID's is void when below its base. */
 	uint64_t next_gen, asid_base, exec_base, asid_gen, global_gen, exec_gen;
 	uint64_t pcid_gen[N_PCID], pcid_exec[N_PCID];
 	unsigned pcid;
 	uint64_t large[LARGE_WORDS], huge[LARGE_WORDS];
-	bool have_large, have_huge, have_1g;
-	uint64_t reserved; /* physical address bits beyond this model's */
+	bool have_large, have_huge;
 	/* data breakpoints */
 	unsigned nwatch;
 	struct mmu_watch watch[4];
 	uint64_t watch_hit;
 };
-
-/* One level of a paging mode's tables. */
-struct paging_level {
-	uint8_t shift, bits, entry_size;
-	bool may_be_page; /* PS makes it a leaf */
-	bool plain;	  /* PAE's PDPTE: no rights, no A bit */
-	uint64_t reserved, reserved_page;
-};
-static const struct paging_level level_4[] = {{39, 9, 8, false, false, PTE_PS, 0},
-					      {30, 9, 8, true, false, 0, 0x3fffe000},
-					      {21, 9, 8, true, false, 0, 0x1fe000},
-					      {12, 9, 8, false, false, 0, 0}};
-static const struct paging_level level_pae[] = {{30, 2, 8, false, true, 0x1e6 | PTE_NX | (0x7ffull << 52), 0},
-						{21, 9, 8, true, false, 0x7ffull << 52, 0x1fe000},
-						{12, 9, 8, false, false, 0x7ffull << 52, 0}};
-static const struct paging_level level_32[] = {{22, 10, 4, true, false, 0, 0x200000}, {12, 10, 4, false, false, 0, 0}};
-
-static struct mem_map *mem_of(const struct soft_cpu *c)
-{
-	return c->v.accel->cfg.mem;
-}
 
 static uint32_t large_hash(uint64_t region)
 {
@@ -204,7 +151,7 @@ static void l1_drop_page(struct soft_cpu *c, uint64_t page)
 }
 
 /* Processes use the same addresses: the PCID spreads them over the table. Global pages have no PCID. */
-static struct tlb2 *l2_slot(struct mmu_private *m, uint64_t page, bool global)
+static struct mmu_page *l2_slot(struct mmu_private *m, uint64_t page, bool global)
 {
 	uint64_t n = page >> PAGE_SHIFT;
 
@@ -212,7 +159,7 @@ static struct tlb2 *l2_slot(struct mmu_private *m, uint64_t page, bool global)
 	return &m->l2[(global ? n : n + m->pcid * PCID_SPREAD) & (TLB2_SIZE - 1)];
 }
 
-static void l2_drop(struct tlb2 *e, uint64_t page)
+static void l2_drop(struct mmu_page *e, uint64_t page)
 {
 	if (e->page == page)
 		e->page = NO_PAGE;
@@ -225,9 +172,9 @@ static void drop_page(struct soft_cpu *c, uint64_t page)
 	l2_drop(l2_slot(c->mmu, page, true), page);
 }
 
-static struct tlb2 *l2_lookup(struct mmu_private *m, uint64_t page)
+static struct mmu_page *l2_lookup(struct mmu_private *m, uint64_t page)
 {
-	struct tlb2 *e = l2_slot(m, page, false);
+	struct mmu_page *e = l2_slot(m, page, false);
 
 	if (e->page == page && e->gen == m->asid_gen)
 		return e;
@@ -330,195 +277,27 @@ void mmu_protect_page(struct accel *a, uint64_t page_index)
 	}
 }
 
-/* ---- the page walk -------------------------------------------------------- */
-
-static bool access_allowed(const struct soft_cpu *c, uint32_t rights, enum mmu_access a, unsigned idx)
-{
-	bool user = idx == MMU_USER;
-
-	if (user && !(rights & PG_U))
-		return false;
-	if (a == MMU_EXEC)
-		return (rights & PG_X) && (user || !(rights & PG_U) || !(c->s.cr4 & CR4_SMEP));
-	if (idx == MMU_KERNEL && c->smap && (rights & PG_U))
-		return false;
-	return a == MMU_READ || (rights & PG_W) || (!user && !c->wp);
-}
-
-static int page_fault(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, uint32_t why)
-{
-	uint32_t code = why;
-
-	if (a == MMU_WRITE)
-		code |= PF_W;
-	if (idx == MMU_USER)
-		code |= PF_U;
-	if (a == MMU_EXEC && ((c->nxe && (c->s.cr4 & CR4_PAE)) || (c->s.cr4 & CR4_SMEP)))
-		code |= PF_I;
-	return soft_raise_pf(c, lin, code);
-}
-
-struct walk_step {
-	uint64_t gpa, entry;
-	uint8_t *host; /* NULL: the table is not in RAM */
-};
-
-static uint64_t entry_read(struct soft_cpu *c, struct walk_step *s, unsigned size)
-{
-	s->host = mem_ram_ptr(mem_of(c), s->gpa, size);
-	if (!s->host)
-		s->entry = mem_read(mem_of(c), s->gpa, size);
-	else if (size == 8)
-		s->entry = __atomic_load_n((uint64_t *)(void *)s->host, __ATOMIC_RELAXED);
-	else
-		s->entry = __atomic_load_n((uint32_t *)(void *)s->host, __ATOMIC_RELAXED);
-	return s->entry;
-}
-
-/* Set bits of an entry; false when another CPU changed it meanwhile. */
-static bool entry_set(struct soft_cpu *c, struct walk_step *s, unsigned size, uint64_t bits)
-{
-	uint64_t old = s->entry, page;
-	uint32_t old32 = (uint32_t)old;
-	struct mem_map *m = mem_of(c);
-
-	if ((old & bits) == bits || !s->host)
-		return true;
-	if (size == 8 ? !__atomic_compare_exchange_n((uint64_t *)(void *)s->host, &old, old | bits, false,
-						     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)
-		      : !__atomic_compare_exchange_n((uint32_t *)(void *)s->host, &old32, old32 | (uint32_t)bits, false,
-						     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-		return false;
-	page = mem_page_index(m, s->gpa);
-	if (page != UINT64_MAX &&
-	    (m->dirty_logging || __atomic_load_n(&m->page_bits[page], __ATOMIC_RELAXED) & MEM_PAGE_CODE))
-		mem_mark_written(m, s->host, size);
-	return true;
-}
-
-static unsigned paging_mode(const struct soft_cpu *c, const struct paging_level **levels)
-{
-	if (c->s.efer & EFER_LMA) {
-		*levels = level_4;
-		return ARRAY_SIZE(level_4);
-	}
-	if (c->s.cr4 & CR4_PAE) {
-		*levels = level_pae;
-		return ARRAY_SIZE(level_pae);
-	}
-	*levels = level_32;
-	return ARRAY_SIZE(level_32);
-}
-
-static uint64_t table_root(const struct soft_cpu *c, const struct paging_level *top)
-{
-	if (top->entry_size == 4)
-		return c->s.cr3 & 0xfffff000;
-	return top->plain ? c->s.cr3 & 0xffffffe0 : c->s.cr3 & PTE_ADDR;
-}
-
-static uint64_t reserved_bits(const struct soft_cpu *c, const struct paging_level *l, bool leaf, unsigned n)
-{
-	uint64_t r = l->reserved | (leaf && n ? l->reserved_page : 0);
-
-	if (l->entry_size == 4)
-		return r;
-	r |= c->mmu->reserved;
-	if (!c->nxe)
-		r |= PTE_NX;
-	if (l->shift == 30 && !l->plain && !c->mmu->have_1g)
-		r |= PTE_PS;
-	return r;
-}
-
-/* Physical address of the 4 KiB page inside a leaf. */
-static uint64_t leaf_gpa(const struct paging_level *l, uint64_t entry, uint64_t lin)
-{
-	uint64_t low = (1ull << l->shift) - 1;
-
-	if (l->shift == 22) /* PSE-36: bits 20:13 are address bits 39:32 */
-		return ((entry & 0xffc00000) | ((entry & 0x1fe000) << 19) | (lin & low)) & PAGE_MASK;
-	return ((entry & PTE_ADDR & ~low) | (lin & low)) & PAGE_MASK;
-}
-
-/* One attempt: 0 with *out (page, gpa, rights), EXC_RAISED, or 1 when A/D bits lost a race. */
-static int walk_once(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, bool last_try, struct tlb2 *out)
-{
-	const struct paging_level *l;
-	unsigned nlevels = paging_mode(c, &l), n;
-	struct walk_step step[4];
-	uint32_t rights = PG_W | PG_U | PG_X;
-	uint64_t table = table_root(c, l), e = 0;
-	bool leaf = false;
-
-	for (n = 0; n < nlevels; n++, l++) {
-		step[n].gpa = table + ((lin >> l->shift) & ((1u << l->bits) - 1)) * l->entry_size;
-		e = entry_read(c, &step[n], l->entry_size);
-		if (!(e & PTE_P))
-			return page_fault(c, lin, a, idx, 0);
-		leaf = l->shift == 12 || (l->may_be_page && (e & PTE_PS) && (l->shift != 22 || c->s.cr4 & CR4_PSE));
-		if (e & reserved_bits(c, l, leaf, l->shift != 12))
-			return page_fault(c, lin, a, idx, PF_P | PF_RSVD);
-		if (!l->plain)
-			rights &= (e & PTE_W ? PG_W : 0) | (e & PTE_U ? PG_U : 0) |
-				  (l->entry_size == 8 && (e & PTE_NX) ? 0 : PG_X);
-		if (leaf)
-			break;
-		table = l->entry_size == 8 ? e & PTE_ADDR : e & 0xfffff000;
-	}
-	if (!access_allowed(c, rights, a, idx))
-		return page_fault(c, lin, a, idx, PF_P);
-	for (unsigned i = 0; i <= n; i++) {
-		const struct paging_level *at = l - n + i;
-		uint64_t bits = at->plain ? 0 : PTE_A | (i == n && a == MMU_WRITE ? PTE_D : 0);
-
-		if (!entry_set(c, &step[i], at->entry_size, bits) && !last_try)
-			return 1;
-	}
-	if ((e & PTE_G) && (c->s.cr4 & CR4_PGE))
-		rights |= PG_G;
-	if ((e & PTE_D) || a == MMU_WRITE)
-		rights |= PG_D;
-	if (l->shift >= 30)
-		rights |= PG_HUGE;
-	else if (l->shift > 12)
-		rights |= PG_LARGE;
-	out->gpa = leaf_gpa(l, e, lin);
-	out->rights = rights;
-	return 0;
-}
-
-static int page_walk(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct tlb2 *out)
-{
-	int r = 1;
-
-	c->n_page_walks++;
-	for (unsigned i = 0; r > 0; i++)
-		r = walk_once(c, lin, a, idx, i >= WALK_RETRIES, out);
-	return r;
-}
-
 /* What the page of lin maps to, when the access is allowed. */
-static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct tlb2 *out)
+static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct mmu_page *out)
 {
 	struct mmu_private *m = c->mmu;
 	uint64_t page = lin & PAGE_MASK;
-	const struct tlb2 *e = l2_lookup(m, page);
+	const struct mmu_page *e = l2_lookup(m, page);
 	const struct ram_block *b;
 
-	if (e && access_allowed(c, e->rights, a, idx) && (a != MMU_WRITE || e->rights & PG_D)) {
+	if (e && mmu_allowed(c, e->rights, a, idx) && (a != MMU_WRITE || e->rights & PG_D)) {
 		*out = *e;
 		return 0;
 	}
 	if (!c->paging) {
 		out->gpa = page;
 		out->rights = PG_W | PG_U | PG_X | PG_D;
-	} else if (page_walk(c, lin, a, idx, out)) {
+	} else if (mmu_walk(c, lin, a, idx, out)) {
 		return EXC_RAISED;
 	}
 	out->page = page;
 	out->gen = out->rights & PG_G ? m->global_gen : m->asid_gen;
-	b = mem_ram_block(mem_of(c), out->gpa);
+	b = mem_ram_block(mmu_mem(c), out->gpa);
 	out->host = b ? b->host + (out->gpa - b->gpa) : NULL;
 	out->index = b ? (uint32_t)(b->page0 + ((out->gpa - b->gpa) >> PAGE_SHIFT)) : 0;
 	if (b && b->readonly)
@@ -537,9 +316,9 @@ static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 
 /* ---- first-level fills ----------------------------------------------------- */
 
-static uint8_t page_bits(const struct soft_cpu *c, const struct tlb2 *t)
+static uint8_t page_bits(const struct soft_cpu *c, const struct mmu_page *t)
 {
-	return __atomic_load_n(&mem_of(c)->page_bits[t->index], __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&mmu_mem(c)->page_bits[t->index], __ATOMIC_SEQ_CST);
 }
 
 static bool page_watched(const struct mmu_private *m, uint64_t page)
@@ -551,7 +330,7 @@ static bool page_watched(const struct mmu_private *m, uint64_t page)
 	return false;
 }
 
-static void l1_enter(struct soft_cpu *c, const struct tlb2 *t, enum mmu_access a, unsigned idx)
+static void l1_enter(struct soft_cpu *c, const struct mmu_page *t, enum mmu_access a, unsigned idx)
 {
 	struct mmu_private *m = c->mmu;
 	struct tlb_entry *e = mmu_entry(c, idx, a, t->page);
@@ -577,7 +356,7 @@ static void l1_enter(struct soft_cpu *c, const struct tlb2 *t, enum mmu_access a
 }
 
 /* Translate, and enter in the first level what may be entered. */
-static int translate_fill(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct tlb2 *t)
+static int translate_fill(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct mmu_page *t)
 {
 	c->n_tlb_misses++;
 	if (translate(c, lin, a, idx, t))
@@ -592,8 +371,8 @@ static int translate_fill(struct soft_cpu *c, uint64_t lin, enum mmu_access a, u
 	}
 	if (t->rights & PG_ROM)
 		return 0;
-	if (mem_of(c)->dirty_logging)
-		__atomic_fetch_or(&mem_of(c)->page_bits[t->index], MEM_PAGE_DIRTY, __ATOMIC_RELAXED);
+	if (mmu_mem(c)->dirty_logging)
+		__atomic_fetch_or(&mmu_mem(c)->page_bits[t->index], MEM_PAGE_DIRTY, __ATOMIC_RELAXED);
 	if (!(page_bits(c, t) & MEM_PAGE_CODE))
 		l1_enter(c, t, a, idx);
 	return 0;
@@ -633,7 +412,7 @@ static void watch_check(struct soft_cpu *c, uint64_t lin, unsigned size, enum mm
 /* The store went to RAM: dirty log and code. */
 static void ram_written(struct soft_cpu *c, uint32_t index, unsigned off, unsigned len)
 {
-	struct mem_map *m = mem_of(c);
+	struct mem_map *m = mmu_mem(c);
 	uint32_t gen;
 
 	if (!(__atomic_load_n(&m->page_bits[index], __ATOMIC_SEQ_CST) & MEM_PAGE_CODE))
@@ -646,14 +425,15 @@ static void ram_written(struct soft_cpu *c, uint32_t index, unsigned off, unsign
 	}
 }
 
-static uint64_t piece_load(struct soft_cpu *c, const struct tlb2 *t, unsigned off, unsigned size)
+static uint64_t piece_load(struct soft_cpu *c, const struct mmu_page *t, unsigned off, unsigned size)
 {
-	const uint8_t *p = t->host + off;
+	const uint8_t *p;
 
 	if (!t->host) {
 		c->n_mmio++;
-		return mem_read(mem_of(c), t->gpa + off, size);
+		return mem_read(mmu_mem(c), t->gpa + off, size);
 	}
+	p = t->host + off;
 	switch (size) {
 	case 1: return *(const volatile uint8_t *)p;
 	case 2: return *(const volatile guest_u16 *)p;
@@ -662,15 +442,16 @@ static uint64_t piece_load(struct soft_cpu *c, const struct tlb2 *t, unsigned of
 	}
 }
 
-static void piece_store(struct soft_cpu *c, const struct tlb2 *t, unsigned off, unsigned size, uint64_t val)
+static void piece_store(struct soft_cpu *c, const struct mmu_page *t, unsigned off, unsigned size, uint64_t val)
 {
-	uint8_t *p = t->host + off;
+	uint8_t *p;
 
 	if (!t->host || t->rights & PG_ROM) {
 		c->n_mmio++;
-		mem_write(mem_of(c), t->gpa + off, val, size);
+		mem_write(mmu_mem(c), t->gpa + off, val, size);
 		return;
 	}
+	p = t->host + off;
 	switch (size) {
 	case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
 	case 2: *(volatile guest_u16 *)p = (uint16_t)val; break;
@@ -696,7 +477,7 @@ static unsigned page_off(uint64_t lin)
 int mmu_load_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val, unsigned idx)
 {
 	unsigned off = page_off(lin), first = (unsigned)PAGE_SIZE - off;
-	struct tlb2 t, t2;
+	struct mmu_page t, t2;
 	uint64_t v = 0;
 
 	if (translate_fill(c, lin, MMU_READ, idx, &t))
@@ -718,7 +499,7 @@ int mmu_load_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val
 int mmu_store_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t val, unsigned idx)
 {
 	unsigned off = page_off(lin), first = (unsigned)PAGE_SIZE - off;
-	struct tlb2 t, t2;
+	struct mmu_page t, t2;
 
 	if (translate_fill(c, lin, MMU_WRITE, idx, &t))
 		return EXC_RAISED;
@@ -742,7 +523,7 @@ int mmu_store_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t val
 int mmu_host(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a, unsigned idx, uint8_t **host,
 	     unsigned *host_flags)
 {
-	struct tlb2 t;
+	struct mmu_page t;
 
 	*host_flags = 0;
 	*host = mmu_hit(c, idx, a, lin, size);
@@ -763,7 +544,7 @@ int mmu_host(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a,
 
 void mmu_written(struct soft_cpu *c, const uint8_t *host, unsigned size)
 {
-	const struct mem_map *m = mem_of(c);
+	const struct mem_map *m = mmu_mem(c);
 
 	for (unsigned i = 0; i < m->nblocks; i++) {
 		const struct ram_block *b = &m->block[i];
@@ -778,7 +559,7 @@ void mmu_written(struct soft_cpu *c, const uint8_t *host, unsigned size)
 
 int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a, unsigned idx)
 {
-	struct tlb2 t;
+	struct mmu_page t;
 
 	for (unsigned done = 0; done < len;) {
 		unsigned n = MIN(len - done, (unsigned)PAGE_SIZE - page_off(lin));
@@ -795,7 +576,7 @@ int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a,
 static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n, enum mmu_access a, unsigned idx)
 {
 	uint8_t *p = mmu_hit(c, idx, a, lin, n);
-	struct tlb2 t;
+	struct mmu_page t;
 
 	if (p) {
 		memcpy(a == MMU_READ ? buf : p, a == MMU_READ ? p : buf, n);
@@ -853,7 +634,7 @@ int mmu_fetch(struct soft_cpu *c, uint64_t lin, uint64_t *page_index, const uint
 {
 	unsigned idx = c->cpl == 3 ? MMU_USER : MMU_KERNEL;
 	struct tlb_entry *e = mmu_entry(c, idx, MMU_EXEC, lin);
-	struct tlb2 t;
+	struct mmu_page t;
 
 	if (likely(e->tag == (lin & PAGE_MASK))) {
 		*host = (const uint8_t *)(uintptr_t)((lin & PAGE_MASK) + e->addend);
@@ -881,8 +662,8 @@ int mmu_init(struct soft_cpu *c, struct err *err)
 	if (!m)
 		return err_set(err, -ENOMEM, "no memory for the TLB of CPU %u", c->v.index);
 	c->mmu = m;
-	m->reserved = PTE_ADDR & ~((1ull << phys) - 1);
-	m->have_1g = !model || cpu_model_has(model, "pdpe1gb");
+	m->walk.reserved = mmu_reserved_bits(phys);
+	m->walk.have_1g = !model || cpu_model_has(model, "pdpe1gb");
 	for (unsigned i = 0; i < TLB2_SIZE; i++)
 		m->l2[i].page = NO_PAGE;
 	for (unsigned i = 0; i < N_ENTRIES; i++)

@@ -315,7 +315,7 @@ int exc_software_int(struct soft_cpu *c, uint8_t vector, uint64_t next_rip, bool
 /* Pending work at an instruction boundary (requests, interrupts): true when translated code must be left. */
 static inline bool soft_attention(const struct soft_cpu *c)
 {
-	return __atomic_load_n(&c->v.requests, __ATOMIC_RELAXED) != 0;
+	return atomic_load_explicit(&c->v.requests, memory_order_relaxed) != 0;
 }
 /* IF became 1, or TPR fell: make the run loop look. Same thread. */
 static inline void soft_recheck_intr(struct soft_cpu *c)
