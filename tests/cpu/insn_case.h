@@ -82,6 +82,11 @@ unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list);
 bool gen_only(struct case_gen *g, const char *mnemonic);
 void gen_free(struct case_gen *g);
 
+/* ---- insn_fixed.c: cases by name ---------------------------------------------- */
+unsigned fixed_count(void);
+/* Fills the case; returns its name. *check: RAX must be *want at the end. */
+const char *fixed_get(unsigned k, struct insn_case *ic, bool *check, uint64_t *want);
+
 /* ---- insn_native.c: runs them on the host, in a child ------------------------- */
 int native_start(unsigned max_cases);
 /* Fills results[0..n); one whose child died stays !valid. */

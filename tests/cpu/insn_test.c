@@ -300,6 +300,31 @@ static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned 
 	return failed;
 }
 
+static unsigned run_fixed(struct insn_case *cases)
+{
+	static struct case_result soft;
+	unsigned n = fixed_count(), failed = 0;
+
+	for (unsigned k = 0; k < n; k++) {
+		struct case_result *h;
+		const char *name;
+		uint64_t want;
+		bool check, bad;
+
+		name = fixed_get(k, &cases[0], &check, &want);
+		native_run(cases, 1);
+		h = (struct case_result *)(uintptr_t)native_result(0);
+		soft_run(&cases[0], &soft);
+		bad = !h->valid || compare(&cases[0], h, &soft, true);
+		bad |= check && differ64("rax and what is known", want, soft.out.gpr[R_RAX], true);
+		if (bad)
+			printf("FAIL fixed case %s\n", name);
+		failed += bad;
+	}
+	printf("%u fixed cases: %u failed\n", n, failed);
+	return failed;
+}
+
 static void print_table(const struct case_gen *g)
 {
 	const uint16_t *list;
@@ -358,6 +383,8 @@ int main(int argc, char **argv)
 	}
 	if (native_start(BATCH))
 		return 2;
+	if (!only)
+		failed += run_fixed(cases);
 	while (done < count) {
 		unsigned n = (unsigned)MIN(count - done, (unsigned long)BATCH);
 
