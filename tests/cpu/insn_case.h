@@ -80,6 +80,8 @@ void gen_legacy(struct case_gen *g, unsigned mode, struct insn_case *out);
 unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list);
 /* Only this mnemonic from now on; false when it has no form that can be tested. */
 bool gen_only(struct case_gen *g, const char *mnemonic);
+/* No FNSTENV and FNSAVE in sequences: they show x87 pointers, which the translator does not keep. */
+void gen_without_x87_env(struct case_gen *g);
 void gen_free(struct case_gen *g);
 
 /* ---- insn_fixed.c: cases by name ---------------------------------------------- */

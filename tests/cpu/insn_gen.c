@@ -30,6 +30,7 @@ struct case_gen {
 	struct forms by_mnemonic[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 	uint16_t list[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 	unsigned n, only;
+	bool no_x87_env;
 };
 
 /* ---- contents ----------------------------------------------------------------------- */
@@ -290,6 +291,11 @@ struct case_gen *gen_create(uint64_t seed)
 		if (g->by_mnemonic[m].n)
 			g->list[g->n++] = (uint16_t)m;
 	return g;
+}
+
+void gen_without_x87_env(struct case_gen *g)
+{
+	g->no_x87_env = true;
 }
 
 void gen_free(struct case_gen *g)
@@ -687,6 +693,11 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	assemble(&f, &ch, b);
 	if (!decode_choice(g, mnemonic, b, &zi, ops) || !plain_data(&zi, ops))
 		return false;
+	/* What reads a flag that the last writer left undefined may differ and be right. */
+	if (zi.cpu_flags && (zi.cpu_flags->tested & ic->undefined))
+		return false;
+	if (g->no_x87_env && (zi.mnemonic == ZYDIS_MNEMONIC_FNSTENV || zi.mnemonic == ZYDIS_MNEMONIC_FNSAVE))
+		return false;
 	if (visible_memory(&zi, ops, &m)) {
 		uint64_t ea = pick_address(r, MIN(ops[m].size / 8u, 512u));
 		uint32_t d = (uint32_t)(ea - (ic->in.rip + ic->len + zi.length));
@@ -697,7 +708,10 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	}
 	ic->len += zi.length;
 	ic->mnemonic = (uint16_t)zi.mnemonic;
-	ic->undefined = zi.cpu_flags ? zi.cpu_flags->undefined : 0;
+	if (zi.cpu_flags) {
+		ic->undefined &= ~(zi.cpu_flags->modified | zi.cpu_flags->set_0 | zi.cpu_flags->set_1);
+		ic->undefined |= zi.cpu_flags->undefined;
+	}
 	return true;
 }
 

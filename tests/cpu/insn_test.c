@@ -6,7 +6,7 @@
  * and exceptions must agree.
  *
  *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]
- *		  [--single | --sequence | --legacy]
+ *		  [--single | --sequence | --legacy | --jit]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 static struct guest guest;
 static uint8_t *code_host, *data_host;
-static bool verbose;
+static bool verbose, use_jit;
 static struct coverage {
 	unsigned run, failed, open_flags;
 } coverage[ZYDIS_MNEMONIC_MAX_VALUE + 1];
@@ -57,6 +57,18 @@ static int soft_execute(struct soft_cpu *c, const struct insn_case *ic)
 	uint64_t base = ic->mode == 16 ? CASE_CODE : 0;
 	int ret = 0;
 
+	if (ic->sequence && use_jit) {
+		for (unsigned k = 0; k < 1000; k++)
+			switch (jit_run(c)) {
+			case JIT_EXC: return EXC_RAISED;
+			case JIT_INTERP:
+				if (interp_step(c))
+					return EXC_RAISED;
+				break;
+			default: c->v.requests = 0; break;
+			}
+		return 0;
+	}
 	if (ic->sequence) { /* through whole blocks */
 		for (unsigned k = 0; !ret && k < 1000; k++)
 			ret = interp_run(c, 1000);
@@ -364,7 +376,10 @@ int main(int argc, char **argv)
 			what = 2;
 		else if (strcmp(argv[k], "--legacy") == 0)
 			what = 3;
-		else if (strcmp(argv[k], "--table") == 0)
+		else if (strcmp(argv[k], "--jit") == 0) {
+			use_jit = true;
+			what = 2;
+		} else if (strcmp(argv[k], "--table") == 0)
 			table = true;
 		else if (strcmp(argv[k], "--verbose") == 0)
 			verbose = true;
@@ -376,7 +391,11 @@ int main(int argc, char **argv)
 	}
 	setlinebuf(stdout);
 	soft_setup();
+	if (use_jit && guest_enable_jit(&guest))
+		return 2;
 	g = gen_create(seed);
+	if (use_jit)
+		gen_without_x87_env(g);
 	if (only && !gen_only(g, only)) {
 		fprintf(stderr, "no form of '%s' can be tested on this host\n", only);
 		return 2;

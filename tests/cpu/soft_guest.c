@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See soft_guest.h. The page tables are four levels, built in guest RAM from 1 MiB up. */
 #include "soft_guest.h"
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define RAM_SIZE (32 * MIB)
 #define TABLES	 (1 * MIB)
@@ -38,8 +41,26 @@ int guest_create(struct guest *g)
 	return code_init(&g->accel.a, &err) || mmu_init(g->c, &err) || interp_init(g->c, &err) ? -1 : 0;
 }
 
+int guest_enable_jit(struct guest *g)
+{
+	struct err err = {0};
+
+	g->accel.jit_on = g->accel.jit_always = true;
+	if (jit_init(&g->accel.a, NULL, &err) || jit_cpu_init(g->c, &err)) {
+		fprintf(stderr, "%s\n", err.msg);
+		g->accel.jit_on = false;
+		return -1;
+	}
+	syscall(SYS_arch_prctl, ARCH_SET_GS, (unsigned long)g->c);
+	return 0;
+}
+
 void guest_destroy(struct guest *g)
 {
+	if (g->accel.jit_on) {
+		jit_cpu_fini(g->c);
+		jit_fini(&g->accel.a);
+	}
 	interp_fini(g->c);
 	mmu_fini(g->c);
 	code_fini(&g->accel.a);

@@ -16,6 +16,8 @@ struct guest {
 };
 
 int guest_create(struct guest *g);
+/* Translate everything at first sight. */
+int guest_enable_jit(struct guest *g);
 void guest_destroy(struct guest *g);
 #define GUEST_W 1u
 #define GUEST_X 2u
