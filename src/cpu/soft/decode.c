@@ -7,6 +7,7 @@
  * everything here is read-only and any thread may decode.
  */
 #include "cpu/soft/insn.h"
+#include <cpuid.h>
 #include <errno.h>
 #include "base/log.h"
 #include "cpu/soft/ops.h"
@@ -22,6 +23,14 @@ static struct {
 static bool host_is_amd;
 static pthread_once_t decode_once = PTHREAD_ONCE_INIT;
 
+/* CPUID 8000_0001h ECX bit 5; clang's __builtin_cpu_supports does not know the name. */
+static bool host_has_lzcnt(void)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid(0x80000001, &a, &b, &c, &d) && c & bit_LZCNT;
+}
+
 static void decoder_setup(ZydisDecoder *d, ZydisMachineMode mode, ZydisStackWidth width, bool amd)
 {
 	/* Modes Zydis turns on for CPUs that have the feature; ours read these opcodes as NOPs. */
@@ -33,7 +42,7 @@ static void decoder_setup(ZydisDecoder *d, ZydisMachineMode mode, ZydisStackWidt
 		ZydisDecoderEnableMode(d, off[k], ZYAN_FALSE);
 	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_AMD_BRANCHES, amd);
 	/* F3 0F BD/BC are BSR and BSF on a host without them: what is not there must not be named. */
-	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_LZCNT, __builtin_cpu_supports("lzcnt") != 0);
+	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_LZCNT, host_has_lzcnt());
 	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_TZCNT, __builtin_cpu_supports("bmi") != 0);
 }
 
