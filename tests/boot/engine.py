@@ -67,8 +67,8 @@ class Qmp:
                 return got
             self.events.append(got["event"])
 
-    def call(self, command):
-        self.file.write(json.dumps({"execute": command}) + "\n")
+    def call(self, command, arguments=None):
+        self.file.write(json.dumps({"execute": command, "arguments": arguments or {}}) + "\n")
         self.file.flush()
         got = self.read()
         if "return" not in got:
