@@ -23,7 +23,8 @@ class GuestFailed(Exception):
 
 def prepare(flavour="cloud", modules=()):
     """Fetch Debian's kernel and make the test initramfs. Returns (bzImage, ELF, initramfs)."""
-    name = f"initramfs-test-{flavour}.cpio"
+    # The set of modules is part of the name: the archives are kept from run to run.
+    name = "-".join(["initramfs-test", flavour, *modules]) + ".cpio"
     script = (
         f'top={TOP}; . "$top/tools/setup.sh"; . "$top/tools/guest.sh"; '
         f'guest_initramfs {flavour} "$cache/{name}" "$top/guest/init-test" '
