@@ -57,9 +57,9 @@ static void handlers_add(const struct ops_entry *e)
 
 static void decode_setup(void)
 {
-	static const struct ops_entry *const tables[] = {ops_move_table,   ops_alu_table, ops_branch_table,
-							 ops_string_table, ops_bit_table, ops_vec_table,
-							 ops_misc_table};
+	static const struct ops_entry *const tables[] = {ops_move_table,   ops_alu_table,   ops_branch_table,
+							 ops_string_table, ops_bit_table,   ops_vec_table,
+							 ops_misc_table,   ops_legacy_table};
 
 	host_is_amd = __builtin_cpu_is("amd");
 	for (unsigned amd = 0; amd < 2; amd++) {

@@ -19,7 +19,7 @@ struct ops_entry {
 	insn_fn *(*select)(const struct insn *i);
 };
 extern const struct ops_entry ops_move_table[], ops_alu_table[], ops_branch_table[], ops_string_table[],
-    ops_bit_table[], ops_vec_table[], ops_misc_table[];
+    ops_bit_table[], ops_vec_table[], ops_misc_table[], ops_legacy_table[];
 
 /* Which instruction sets this vCPU's CPUID has; isa.c. */
 #define ISA_SETS (ZYDIS_ISA_SET_MAX_VALUE + 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Instructions with little or no data: NOP and hints, fences, cache control,
- * flag bits, UD. SALC and AAM and AAD of the legacy modes.
+ * flag bits, UD.
  */
 #include <immintrin.h>
 #include "cpu/soft/ops.h"
@@ -49,39 +49,6 @@ static int direction_op(struct soft_cpu *c, const struct insn *i)
 	return INSN_NEXT;
 }
 
-static int salc(struct soft_cpu *c, const struct insn *i)
-{
-	gpr_write(c, R_RAX, 1, c->s.rflags & FLAG_CF ? 0xff : 0);
-	return INSN_NEXT;
-}
-
-/* SF, ZF, PF of a byte; the others are undefined and come out clear. */
-static void byte_flags(struct soft_cpu *c, uint8_t v)
-{
-	flags_set(c, FLAG_ARITH, (v ? 0 : FLAG_ZF) | (v & 0x80) | (__builtin_parity(v) ? 0 : FLAG_PF));
-}
-
-static int aam(struct soft_cpu *c, const struct insn *i)
-{
-	uint8_t al = (uint8_t)c->s.gpr[R_RAX], base = (uint8_t)i->imm;
-
-	if (!base)
-		return soft_raise(c, EXC_DE);
-	gpr_write(c, R_RAX, 2, (uint64_t)(al / base) << 8 | al % base);
-	byte_flags(c, al % base);
-	return INSN_NEXT;
-}
-
-static int aad(struct soft_cpu *c, const struct insn *i)
-{
-	uint64_t ax = c->s.gpr[R_RAX];
-	uint8_t v = (uint8_t)(ax + (ax >> 8 & 0xff) * (uint8_t)i->imm);
-
-	gpr_write(c, R_RAX, 2, v);
-	byte_flags(c, v);
-	return INSN_NEXT;
-}
-
 /* CLZERO clears the cache line that RAX points into. */
 static int clzero(struct soft_cpu *c, const struct insn *i)
 {
@@ -119,9 +86,6 @@ const struct ops_entry ops_misc_table[] = {
     {ZYDIS_MNEMONIC_STC, carry_op, NULL},
     {ZYDIS_MNEMONIC_CLD, direction_op, NULL},
     {ZYDIS_MNEMONIC_STD, direction_op, NULL},
-    {ZYDIS_MNEMONIC_SALC, salc, NULL},
-    {ZYDIS_MNEMONIC_AAM, aam, NULL},
-    {ZYDIS_MNEMONIC_AAD, aad, NULL},
     {ZYDIS_MNEMONIC_UD0, insn_undefined, NULL},
     {ZYDIS_MNEMONIC_UD1, insn_undefined, NULL},
     {ZYDIS_MNEMONIC_UD2, insn_undefined, NULL},

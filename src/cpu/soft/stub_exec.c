@@ -276,6 +276,36 @@ static int bounce_masked(struct soft_cpu *c, const struct insn *i, const struct 
 	return 0;
 }
 
+/*
+ * A locked instruction across two pages: when they are neighbours in host memory the host locks them itself;
+ * else one such instruction at a time. NEEDSWORK: in the second case a plain locked access of another CPU to
+ * one of the two pieces is not excluded; all vCPUs would have to stop.
+ */
+static int locked_crossing(struct soft_cpu *c, const struct insn *i, const struct stub *s, uint64_t lin)
+{
+	unsigned first = (unsigned)(PAGE_SIZE - (lin & ~PAGE_MASK)), flags = 0, flags2 = 0;
+	uint8_t *host, *host2;
+	int r;
+
+	if (first < i->mem_size) {
+		if (mmu_host(c, lin, first, MMU_WRITE, c->mmu_index, &host, &flags) ||
+		    mmu_host(c, lin + first, i->mem_size - first, MMU_WRITE, c->mmu_index, &host2, &flags2))
+			return EXC_RAISED;
+		if (host && host2 == host + first) {
+			r = run_stub(c, i, s, host);
+			if (!r && ((flags | flags2) & MMU_HOST_CODE)) {
+				mmu_written(c, host, first);
+				mmu_written(c, host2, i->mem_size - first);
+			}
+			return r;
+		}
+	}
+	pthread_mutex_lock(&split_lock);
+	r = bounce(c, i, s, lin);
+	pthread_mutex_unlock(&split_lock);
+	return r;
+}
+
 static int stub_mem_slow(struct soft_cpu *c, const struct insn *i, const struct stub *s)
 {
 	enum mmu_access access = s->mem_write ? MMU_WRITE : MMU_READ;
@@ -301,12 +331,9 @@ static int stub_mem_slow(struct soft_cpu *c, const struct insn *i, const struct 
 			return r;
 		}
 	}
-	if (!(i->prefixes & INSN_LOCK) && i->mnemonic != ZYDIS_MNEMONIC_XCHG)
-		return bounce(c, i, s, lin);
-	pthread_mutex_lock(&split_lock);
-	r = bounce(c, i, s, lin);
-	pthread_mutex_unlock(&split_lock);
-	return r;
+	if ((i->prefixes & INSN_LOCK) || i->mnemonic == ZYDIS_MNEMONIC_XCHG)
+		return locked_crossing(c, i, s, lin);
+	return bounce(c, i, s, lin);
 }
 
 /* ---- handlers ------------------------------------------------------------------------ */
