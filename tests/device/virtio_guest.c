@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/util.h"
 #include "block/block.h"
@@ -12,7 +13,7 @@
 static void msi_send(void *opaque, uint64_t addr, uint32_t data)
 {
 	struct machine *m = opaque;
-	m->msi_count[data & 255]++;
+	__atomic_fetch_add(&m->msi_count[data & 255], 1, __ATOMIC_RELAXED);
 }
 
 static const struct msi_ops msi_ops = {.send = msi_send};
@@ -70,10 +71,18 @@ uint8_t *guest_ptr(struct machine *m, uint64_t gpa)
 	return mem_ram_ptr(&m->mem, gpa, 1);
 }
 
+static void machine_turn(struct machine *m, int64_t ns)
+{
+	if (m->threaded)
+		usleep((useconds_t)ns / 1000 / 10 + 1);
+	else
+		loop_run_once(m->bus.loop, ns);
+}
+
 void machine_settle(struct machine *m)
 {
 	for (int i = 0; i < 4; i++)
-		loop_run_once(m->bus.loop, 0);
+		machine_turn(m, 0);
 }
 
 /* ---- registers --------------------------------------------------------------- */
@@ -287,7 +296,7 @@ void guest_offer(struct guest_queue *q, uint16_t head)
 
 	st16le(avail + 4 + 2 * (q->avail_idx % q->num), head);
 	q->avail_idx++;
-	st16le(avail + 2, q->avail_idx);
+	__atomic_store_n((uint16_t *)(void *)(avail + 2), q->avail_idx, __ATOMIC_RELEASE);
 }
 
 uint16_t guest_add(struct guest_queue *q, const struct seg *s, int n, uint64_t indirect)
@@ -331,7 +340,7 @@ bool guest_wait(struct guest_queue *q, uint32_t *head, uint32_t *len)
 	const uint8_t *used = guest_ptr(q->g->m, q->used);
 
 	for (int turn = 0; turn < 1000; turn++) {
-		if (ld16le(used + 2) != q->seen_used) {
+		if (__atomic_load_n((const uint16_t *)(const void *)(used + 2), __ATOMIC_ACQUIRE) != q->seen_used) {
 			const uint8_t *e = used + 4 + 8 * (q->seen_used % q->num);
 			if (head)
 				*head = ld32le(e);
@@ -339,10 +348,11 @@ bool guest_wait(struct guest_queue *q, uint32_t *head, uint32_t *len)
 				*len = ld32le(e + 4);
 			q->seen_used++;
 			if (q->event) /* interrupt me for the next one */
-				st16le(guest_ptr(q->g->m, q->avail) + 4 + 2 * q->num, q->seen_used);
+				__atomic_store_n((uint16_t *)(void *)(guest_ptr(q->g->m, q->avail) + 4 + 2 * q->num),
+						 q->seen_used, __ATOMIC_RELEASE);
 			return true;
 		}
-		loop_run_once(q->g->m->bus.loop, 1000000);
+		machine_turn(q->g->m, 1000000);
 	}
 	return false;
 }

@@ -20,7 +20,8 @@ struct machine {
 	struct mem_map mem;
 	struct bus bus;
 	struct vmclock clock;
-	int intx; /* level of the four wires, bits */
+	bool threaded; /* another thread runs the loop: waiting is sleeping */
+	int intx;      /* level of the four wires, bits */
 	unsigned intx_edges;
 	unsigned msi_count[256]; /* by data */
 };
