@@ -93,7 +93,6 @@ static void test_exceptions(void **state)
 		assert_int_equal(frame(at + 4), SEL_DATA);
 		assert_int_equal(c->s.gpr[R_RSP] & 15, cases[n].code_expected >= 0 ? 0 : 8);
 	}
-
 }
 
 /* #GP inside the delivery of #GP is #DF on its IST stack; a broken #DF gate resets the machine. */
@@ -397,6 +396,22 @@ static void test_xsave(void **state)
 	assert_int_equal(bare_stopped_in(&b, 0), EXC_GP);
 }
 
+/* ---- cross-modifying code ---------------------------------------------------------------------------------- */
+
+BARE_ASM(asm_patched, "1: mov $1, %al\n out %al, $0xf4\n cpuid\n jmp 1b\n");
+
+/* A store that nobody saw (it was under way while the bytes were decoded) counts after a serializing instruction. */
+static void test_late_store(void **state)
+{
+	RUN(asm_patched);
+	assert_int_equal(b.out, 1);
+	bare_ram(&b, BARE_CODE)[1] = 2;
+	bare_run(&b, 0);
+	assert_int_equal(b.out, 2);
+	bare_run(&b, 0);
+	assert_int_equal(b.out, 2);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -408,7 +423,7 @@ int main(void)
 	    T(test_single_step),   T(test_breakpoints),
 	    T(test_far_to_compat), T(test_lar),
 	    T(test_ports),	   T(test_msr),
-	    T(test_xsave),
+	    T(test_xsave),	   T(test_late_store),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,14 +47,15 @@ uint32_t code_note(struct soft_cpu *c, uint64_t page_index, unsigned off, unsign
 {
 	struct mem_map *m = c->v.accel->cfg.mem;
 	struct code_map *cm = map_of(c->v.accel);
-	uint64_t mask = chunk_mask(off, MIN(len, (unsigned)PAGE_SIZE - off));
+	uint64_t mask = chunk_mask(off, MIN(len, (unsigned)PAGE_SIZE - off)), fresh;
 	pthread_mutex_t *lock = &cm->lock[page_index % CODE_LOCKS];
 	bool protect = false;
 	uint32_t gen;
 
 	BUG_ON(page_index >= cm->pages);
 	pthread_mutex_lock(lock);
-	if ((cm->chunks[page_index] & mask) != mask) {
+	fresh = mask & ~cm->chunks[page_index];
+	if (fresh) {
 		cm->chunks[page_index] |= mask;
 		protect =
 		    !(__atomic_fetch_or(&m->page_bits[page_index], MEM_PAGE_CODE, __ATOMIC_SEQ_CST) & MEM_PAGE_CODE);
@@ -63,6 +64,8 @@ uint32_t code_note(struct soft_cpu *c, uint64_t page_index, unsigned off, unsign
 	pthread_mutex_unlock(lock);
 	if (protect)
 		mmu_protect_page(c->v.accel, page_index);
+	if (fresh)
+		codesync_note(c->v.accel, page_index, fresh);
 	return gen;
 }
 

@@ -58,6 +58,7 @@ static void soft_destroy(struct accel *a)
 	if (s->jit_on)
 		jit_fini(a);
 	code_fini(a);
+	codesync_fini(a);
 	pthread_mutex_destroy(&s->lock);
 	free(a->vcpu);
 	free(s);
@@ -105,7 +106,7 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 	    (options && type_set_opts(&soft_accel_ops.type, s, options, except, err)))
 		goto fail;
 	s->code_pages = cfg->mem->pages;
-	if (code_init(&s->a, err))
+	if (codesync_init(&s->a, err) || code_init(&s->a, err))
 		goto fail;
 	if (s->jit_on && jit_init(&s->a, options, err)) {
 		code_fini(&s->a);
@@ -116,6 +117,7 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 	mem_add_listener(cfg->mem, &s->listener);
 	return &s->a;
 fail:
+	codesync_fini(&s->a);
 	pthread_mutex_destroy(&s->lock);
 	free(s->a.vcpu);
 	free(s);

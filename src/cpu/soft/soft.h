@@ -65,8 +65,8 @@ enum mmu_index {
 };
 enum mmu_access { MMU_READ, MMU_WRITE, MMU_EXEC, MMU_ACCESSES };
 
-#define TLB_BITS	10
-#define TLB_SIZE	(1u << TLB_BITS)
+#define TLB_BITS 10
+#define TLB_SIZE (1u << TLB_BITS)
 /*
  * The tag of an empty entry must be no page that maps to this index: the
  * lookup compares by exclusive or, so any page of another index never matches.
@@ -93,7 +93,7 @@ struct block_cache;
 struct jit_cpu;
 
 /* Translated code by linear address; jit.h. */
-#define JIT_JUMP_BITS 10
+#define JIT_JUMP_BITS  10
 #define JIT_JUMP_SHIFT 8 /* index = (va ^ va >> 8) of these bits */
 struct jit_jump {
 	uint64_t va;
@@ -144,8 +144,8 @@ struct soft_cpu {
 	struct block_cache *blocks;
 	struct jit_cpu *jit;
 	struct soft_stubs *stubs;
-	uint16_t x87_cs, x87_ds; /* selectors of the last x87 instruction and its operand: FNSTENV, FNSAVE show them;
-				  * 64-bit FXSAVE images have no room for them, so they are lost there as on a CPU */
+	uint16_t x87_cs, x87_ds;    /* selectors of the last x87 instruction and its operand: FNSTENV, FNSAVE show them;
+				     * 64-bit FXSAVE images have no room for them, so they are lost there as on a CPU */
 	pthread_mutex_t sleep_lock; /* HLT */
 	pthread_cond_t sleep_cond;
 	/* counters (one writer: this thread) */
@@ -155,6 +155,7 @@ struct soft_cpu {
 	bool vendor_intel; /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
 	bool debug_active; /* DR7 enables something: run.c steps */
 	unsigned pauses;
+	uint64_t codesync_seen; /* codesync.c */
 	_Atomic bool sleeping;
 };
 
@@ -287,6 +288,22 @@ void code_written(void *opaque, uint64_t page_index, unsigned off, unsigned len)
 int code_init(struct accel *a, struct err *err);
 void code_fini(struct accel *a);
 
+/* ---- codesync.c: code that another CPU changes -------------------------- */
+
+/* code.c: these chunks (64 bytes each) of the page were noted as code just now. Any vCPU thread. */
+void codesync_note(struct accel *a, uint64_t page_index, uint64_t chunks);
+uint64_t codesync_head(const struct accel *a);
+void codesync_check_slow(struct soft_cpu *c);
+int codesync_init(struct accel *a, struct err *err);
+void codesync_fini(struct accel *a);
+/* At serializing events (interrupts, exceptions, IRET, CPUID, MOV CR): code noted since the last one is
+ * still what is in memory, or is invalidated. Own thread. */
+static inline void codesync_check(struct soft_cpu *c)
+{
+	if (unlikely(codesync_head(c->v.accel) != c->codesync_seen))
+		codesync_check_slow(c);
+}
+
 /* ---- interpreter ---------------------------------------------------------- */
 
 /* Execute decoded blocks from s.rip until a request, an exception (delivered by the caller), INSN_END or a
@@ -347,6 +364,7 @@ void jit_page_invalidated(struct accel *a, uint64_t page_index);
 struct soft_accel {
 	struct accel a; /* first */
 	struct code_map *code;
+	struct codesync *codesync;
 	struct jit *jit;
 	bool jit_on, lockstep, jit_always;
 	uint32_t jit_threshold; /* executions of a block before it is translated */
@@ -355,7 +373,7 @@ struct soft_accel {
 	bool clock_origin_set;
 	struct mem_listener listener;
 	uint64_t code_pages; /* what the code map covers */
-	int thread; /* property */
+	int thread;	     /* property */
 	uint64_t clock_origin_tsc, clock_origin_ns;
 };
 

@@ -122,6 +122,7 @@ static int mov_to_cr(struct soft_cpu *c, const struct insn *i)
 		return EXC_RAISED;
 	if (!c->long64)
 		val = (uint32_t)val;
+	codesync_check(c);
 	switch (i->op[0].reg) {
 	case 0: return write_cr0(c, val);
 	case 2: c->s.cr2 = val; return INSN_NEXT;
@@ -409,6 +410,7 @@ static int sys_cpuid(struct soft_cpu *c, const struct insn *i)
 {
 	uint32_t out[4];
 
+	codesync_check(c);
 	cpu_model_cpuid(c->v.accel->cfg.model, c->v.apic_id, c->s.cr4, c->s.xcr0, c->s.xss, (uint32_t)c->s.gpr[R_RAX],
 			(uint32_t)c->s.gpr[R_RCX], out);
 	c->s.gpr[R_RAX] = out[0];
