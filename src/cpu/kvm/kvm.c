@@ -243,6 +243,16 @@ static void kvm_destroy(struct accel *a)
 	free(k);
 }
 
+/* QEMU's -accel kvm,kernel-irqchip=: what is not there is refused by name. */
+static int check_options(struct opts *options, struct err *err)
+{
+	const char *chip = options ? opts_get(options, "kernel-irqchip") : NULL;
+
+	if (!chip || strcmp(chip, "on") == 0)
+		return 0;
+	return err_set(err, -EINVAL, "-accel kvm: 'kernel-irqchip=%s': only 'on' is supported", chip);
+}
+
 static struct accel *kvm_create(const struct accel_config *cfg, struct opts *options, struct err *err)
 {
 	struct kvm_accel *k = calloc(1, sizeof(*k));
@@ -255,8 +265,10 @@ static struct accel *kvm_create(const struct accel_config *cfg, struct opts *opt
 	}
 	k->a.ops = &kvm_accel_ops;
 	k->a.cfg = *cfg;
-	k->vm_fd = -1;
+	k->fd = k->vm_fd = -1;
 	pthread_mutex_init(&k->lock, NULL);
+	if (check_options(options, err) < 0)
+		goto fail;
 	k->fd = kvm_open(err);
 	if (k->fd < 0)
 		goto fail;
@@ -334,7 +346,14 @@ static const struct counter kvm_counters[] = {
     {NULL, 0, NULL},
 };
 
-static const struct prop kvm_props[] = {{.name = NULL}};
+static const char *const irqchip_values[] = {"on", NULL};
+static const struct prop kvm_props[] = {{.name = "kernel-irqchip",
+					 .kind = PROP_ENUM,
+					 .offset = offsetof(struct kvm_accel, irqchip),
+					 .def = "on",
+					 .values = irqchip_values,
+					 .help = "interrupt controllers in the kernel; there is no other way here"},
+					{.name = NULL}};
 
 const struct accel_ops kvm_accel_ops = {
     .type = {.name = "kvm",

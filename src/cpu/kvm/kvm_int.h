@@ -29,6 +29,7 @@ struct kvm_slot {
 
 struct kvm_accel {
 	struct accel a; /* first */
+	int irqchip;	/* property kernel-irqchip: always on */
 	int fd, vm_fd;
 	size_t run_size; /* of each vCPU's shared page(s) */
 	struct mem_listener listener;
