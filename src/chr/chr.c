@@ -88,6 +88,11 @@ const char *chr_id(const struct chr *c)
 	return c->id;
 }
 
+const struct type *chr_type_of(const struct chr *c)
+{
+	return &c->ops->type;
+}
+
 const char *chr_describe(const struct chr *c)
 {
 	return c->description;

@@ -61,6 +61,7 @@ bool chr_connected(const struct chr *c);
 void chr_set_writable(struct chr *c, void (*fn)(void *opaque), void *opaque);
 /* Give the keyboard of a mux to the frontend with this opaque (as Ctrl-a c does). */
 void chr_set_focus(struct chr *c, void *opaque);
+const struct type *chr_type_of(const struct chr *c);
 /* The types of -chardev, for help and QMP: until NULL. */
 const struct type *chr_type_at(size_t i);
 /* True when some chardev uses the process's stdin or stdout (-daemonize refuses it). */

@@ -124,14 +124,16 @@ static bool qmp_kind_matches(enum qmp_kind kind, const json_t *v)
 	case QMP_BOOL: return json_is_boolean(v);
 	case QMP_OBJECT: return json_is_object(v);
 	case QMP_ARRAY: return json_is_array(v);
+	case QMP_ANY: return true;
 	}
 	return false;
 }
 
 static int qmp_check_args(const struct qmp_command *c, json_t *args, struct err *err)
 {
-	static const char *const kinds[] = {[QMP_STRING] = "string", [QMP_INT] = "integer",   [QMP_NUMBER] = "number",
-					    [QMP_BOOL] = "boolean",  [QMP_OBJECT] = "object", [QMP_ARRAY] = "array"};
+	static const char *const kinds[] = {
+	    [QMP_STRING] = "string", [QMP_INT] = "integer", [QMP_NUMBER] = "number", [QMP_BOOL] = "boolean",
+	    [QMP_OBJECT] = "object", [QMP_ARRAY] = "array", [QMP_ANY] = "any"};
 	const char *key;
 	json_t *value;
 

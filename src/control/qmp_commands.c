@@ -171,13 +171,6 @@ static json_t *cmd_query_machines(struct vm *vm, json_t *args, struct err *err)
 
 static json_t *cmd_device_list_properties(struct vm *vm, json_t *args, struct err *err)
 {
-	static const char *const kinds[] = {[PROP_BOOL] = "bool",  [PROP_U8] = "uint8",
-					    [PROP_U16] = "uint16", [PROP_U32] = "uint32",
-					    [PROP_U64] = "uint64", [PROP_I64] = "int64",
-					    [PROP_SIZE] = "size",  [PROP_STR] = "str",
-					    [PROP_ENUM] = "str",   [PROP_ONOFFAUTO] = "OnOffAuto",
-					    [PROP_MAC] = "str",	   [PROP_DEVFN] = "int32",
-					    [PROP_LINK] = "str"};
 	const char *name = json_string_value(json_object_get(args, "typename"));
 	const struct dev_ops *ops = dev_ops_find(name);
 	json_t *list;
@@ -191,12 +184,24 @@ static json_t *cmd_device_list_properties(struct vm *vm, json_t *args, struct er
 	for (size_t i = 0; (p = type_prop_at(&ops->type, i)); i++) {
 		if (p->alias_of)
 			continue;
-		json_t *o = json_pack("{s:s,s:s}", "name", p->name, "type", kinds[p->kind]);
+		json_t *o = json_pack("{s:s,s:s}", "name", p->name, "type", qom_kind_name(p));
 		if (p->help)
 			json_object_set_new(o, "description", json_string(p->help));
 		json_array_append_new(list, o);
 	}
 	return list;
+}
+
+/* Kelvin's own: what -stats writes. */
+static json_t *cmd_query_stats(struct vm *vm, json_t *args, struct err *err)
+{
+	char *text = vm_stats_text(vm);
+	json_t *o = text ? json_loads(text, 0, NULL) : NULL;
+
+	free(text);
+	if (!o)
+		err_set_errno(err, -ENOMEM, "counters");
+	return o;
 }
 
 /* ---- actions -------------------------------------------------------------------- */
@@ -258,6 +263,12 @@ static json_t *cmd_human_monitor_command(struct vm *vm, json_t *args, struct err
 
 static const struct qmp_arg hmc_args[] = {
     {"command-line", QMP_STRING, true}, {"cpu-index", QMP_INT, false}, {NULL, 0, false}};
+static const struct qmp_arg list_types_args[] = {
+    {"implements", QMP_STRING, false}, {"abstract", QMP_BOOL, false}, {NULL, 0, false}};
+static const struct qmp_arg path_args[] = {{"path", QMP_STRING, true}, {NULL, 0, false}};
+static const struct qmp_arg get_args[] = {{"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {NULL, 0, false}};
+static const struct qmp_arg set_args[] = {
+    {"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {"value", QMP_ANY, true}, {NULL, 0, false}};
 static const struct qmp_arg typename_args[] = {{"typename", QMP_STRING, true}, {NULL, 0, false}};
 
 const struct qmp_command qmp_command_table[] = {
@@ -266,6 +277,7 @@ const struct qmp_command qmp_command_table[] = {
     {"query-status", NULL, cmd_query_status},
     {"query-kvm", NULL, cmd_query_kvm},
     {"x-query-accel", NULL, cmd_query_accel},
+    {"x-query-stats", NULL, cmd_query_stats},
     {"query-cpus-fast", NULL, cmd_query_cpus_fast},
     {"query-name", NULL, cmd_query_name},
     {"query-uuid", NULL, cmd_query_uuid},
@@ -274,6 +286,10 @@ const struct qmp_command qmp_command_table[] = {
     {"query-block", NULL, cmd_query_block},
     {"query-machines", NULL, cmd_query_machines},
     {"device-list-properties", typename_args, cmd_device_list_properties},
+    {"qom-list-types", list_types_args, cmd_qom_list_types},
+    {"qom-list", path_args, cmd_qom_list},
+    {"qom-get", get_args, cmd_qom_get},
+    {"qom-set", set_args, cmd_qom_set},
     {"stop", NULL, cmd_stop},
     {"cont", NULL, cmd_cont},
     {"quit", NULL, cmd_quit},

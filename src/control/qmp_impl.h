@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "machine/vm.h"
 
-enum qmp_kind { QMP_STRING = 1, QMP_INT, QMP_NUMBER, QMP_BOOL, QMP_OBJECT, QMP_ARRAY };
+enum qmp_kind { QMP_STRING = 1, QMP_INT, QMP_NUMBER, QMP_BOOL, QMP_OBJECT, QMP_ARRAY, QMP_ANY };
 
 struct qmp_arg {
 	const char *name; /* NULL ends the table */
@@ -27,6 +27,14 @@ struct qmp_command {
 
 extern const struct qmp_command qmp_command_table[]; /* ends with name NULL */
 json_t *qmp_version(void);
+
+/* qom.c: the tree of objects under QEMU's paths. */
+json_t *cmd_qom_list_types(struct vm *vm, json_t *args, struct err *err);
+json_t *cmd_qom_list(struct vm *vm, json_t *args, struct err *err);
+json_t *cmd_qom_get(struct vm *vm, json_t *args, struct err *err);
+json_t *cmd_qom_set(struct vm *vm, json_t *args, struct err *err);
+/* What QMP calls a kind of property. */
+const char *qom_kind_name(const struct prop *p);
 
 /* hmp.c: run one line of the human monitor; its output is appended to *out. */
 struct textbuf;

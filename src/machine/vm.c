@@ -50,6 +50,11 @@ const struct vm_config *vm_config_of(const struct vm *vm)
 	return vm->cfg;
 }
 
+const struct type *vm_board_type(const struct vm *vm)
+{
+	return &vm->board->type;
+}
+
 void *vm_board(struct vm *vm)
 {
 	return vm->board_data;

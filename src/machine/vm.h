@@ -73,6 +73,7 @@ const char *vm_state_name(enum vm_run_state s); /* QMP's RunState names */
 struct bus *vm_bus(struct vm *vm);
 struct accel *vm_accel(struct vm *vm);
 void *vm_board(struct vm *vm); /* the board's instance */
+const struct type *vm_board_type(const struct vm *vm);
 const struct vm_config *vm_config_of(const struct vm *vm);
 /* Why this engine: "kvm (/dev/kvm is usable)" or "soft (no /dev/kvm)". */
 const char *vm_accel_reason(const struct vm *vm);
@@ -110,6 +111,8 @@ struct board_ops {
 };
 extern const struct board_ops *const board_table[]; /* ends with NULL */
 
+/* All counters of the machine as a JSON object; heap, NULL when out of memory. Main loop's thread. */
+char *vm_stats_text(struct vm *vm);
 /* -stats: all counters of the machine as JSON to path ("-" = stdout). 0 or -errno. */
 int vm_write_stats(struct vm *vm, const char *path, struct err *err);
 

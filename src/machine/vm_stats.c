@@ -105,16 +105,10 @@ static json_t *timeline_json(struct vm *vm)
 	return o;
 }
 
-int vm_write_stats(struct vm *vm, const char *path, struct err *err)
+char *vm_stats_text(struct vm *vm)
 {
 	json_t *root = json_object();
-	int rc = 0;
-	FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
 
-	if (!f) {
-		json_decref(root);
-		return err_set_errno(err, -errno, "-stats '%s'", path);
-	}
 	json_object_set_new(root, "accel", json_string(vm->accel_ops->type.name));
 	json_object_set_new(root, "accel_reason", json_string(vm->accel_reason));
 	json_object_set_new(root, "state", json_string(vm_state_name(vm->state)));
@@ -124,10 +118,25 @@ int vm_write_stats(struct vm *vm, const char *path, struct err *err)
 	json_object_set_new(root, "engine", counters_json(vm->accel->ops->accel_counters, vm->accel));
 	json_object_set_new(root, "devices", devices_json(vm));
 	json_object_set_new(root, "process", process_json());
-	if (json_dumpf(root, f, JSON_INDENT(1)) < 0 || fputc('\n', f) == EOF || fflush(f) != 0)
+	char *text = json_dumps(root, JSON_INDENT(1));
+	json_decref(root);
+	return text;
+}
+
+int vm_write_stats(struct vm *vm, const char *path, struct err *err)
+{
+	FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+	int rc = 0;
+
+	if (!f)
+		return err_set_errno(err, -errno, "-stats '%s'", path);
+	char *text = vm_stats_text(vm);
+	if (!text)
+		rc = err_set_errno(err, -ENOMEM, "-stats '%s'", path);
+	else if (fprintf(f, "%s\n", text) < 0 || fflush(f) != 0)
 		rc = err_set_errno(err, errno ? -errno : -EIO, "-stats '%s'", path);
 	if (f != stdout)
 		fclose(f);
-	json_decref(root);
+	free(text);
 	return rc;
 }

@@ -289,10 +289,21 @@ def case_stdin_forms():
     its.close()
 
 
+def tree(q, at):
+    """Everything qom-list shows can be read or listed."""
+    for item in q.command("qom-list", {"path": at})["return"]:
+        path_of = at.rstrip("/") + "/" + item["name"]
+        if item["type"].startswith("child<"):
+            tree(q, path_of)
+        else:
+            assert "return" in q.command("qom-get", {"path": at, "property": item["name"]}), path_of
+
+
 def case_qmp_script():
     """Greeting, negotiation, replies in order with their ids, QEMU's error classes, events only when asked for."""
     with Machine("-name", "a\"b\\c\n\u00e9", "-uuid", "b7b4b7e4-9c07-22aa-0c95-d5c8a24176c5", "-smp", "4,sockets=2",
-                 "-serial", "null") as m:
+                 "-serial", "null", "-object", "rng-random,id=r,filename=/dev/zero", "-chardev", "null,id=n",
+                 "-device", "isa-serial,id=s1,chardev=n,index=1") as m:
         q = Qmp("qmp")
         version = q.greeting["QMP"]["version"]["qemu"]
         assert version["major"] >= 7 and q.greeting["QMP"]["capabilities"] == [], q.greeting
@@ -331,6 +342,23 @@ def case_qmp_script():
         properties = q.command("device-list-properties", {"typename": "isa-serial"})["return"]
         assert "chardev" in [p["name"] for p in properties]
         assert error(q.command("device-list-properties", {"typename": "x"}))[0] == "DeviceNotFound"
+        stats = q.command("x-query-stats")["return"]
+        assert stats["accel"] == "soft" and len(stats["vcpus"]) == 4, stats
+        tree(q, "/")
+        assert q.command("qom-get", {"path": cpus[3]["qom-path"], "property": "type"})["return"] == "x86_64-cpu"
+        assert q.command("qom-get", {"path": "/machine", "property": "hpet"})["return"] is True
+        assert q.command("qom-get", {"path": "/objects/r", "property": "filename"})["return"] == "/dev/zero"
+        assert q.command("qom-get", {"path": "/machine/peripheral/s1", "property": "chardev"})["return"] == "n"
+        assert "cannot be changed" in error(q.command("qom-set", {"path": "/objects/r", "property": "filename",
+                                                                  "value": "/dev/null"}))[1]
+        for bad in ("", "x", "/nosuch", "/machine/peripheral/nosuch", "/machine/unattached/device[99]", "/objects/",
+                    "/machine/unattached/device[]", "/machine/unattached/device[-1]", "//"):
+            assert error(q.command("qom-list", {"path": bad}))[0] == "DeviceNotFound", bad
+        assert error(q.command("qom-get", {"path": "/machine", "property": "nosuch"}))[0] == "GenericError"
+        types = {t["name"] for t in q.command("qom-list-types")["return"]}
+        assert {"isa-serial", "rng-random", "stdio"} <= types, types
+        chardevs = {t["name"] for t in q.command("qom-list-types", {"implements": "chardev"})["return"]}
+        assert "pty" in chardevs and "rng-random" not in chardevs and "chardev" not in chardevs, chardevs
         assert error(q.command("nosuch"))[0] == "CommandNotFound"
         assert error(q.command("stop", {"now": True})) == ("GenericError", "Parameter 'now' is unexpected")
         assert error(q.command("human-monitor-command")) == ("GenericError", "Parameter 'command-line' is missing")
