@@ -418,6 +418,8 @@ static void random_state(struct case_gen *g, struct insn_case *ic)
 	st32le(x + 24, 0x1f80 | (uint32_t)(rng_next(r) & 0xe040 & (rng_below(r, 2) ? 0 : ~0u)));
 	if (rng_below(r, 10) == 0)
 		st32le(x + 24, ld32le(x + 24) & ~(uint32_t)(rng_next(r) & 0x1f80));
+	if (rng_below(r, 16) == 0) /* misaligned operands allowed, where the CPU has that */
+		st32le(x + 24, ld32le(x + 24) | (0x20000 & xsave_layout.mxcsr_mask));
 	memset(x + 416, 0, 576 - 416);
 	st64le(x + 512, host_xcr0() & 0xe7); /* XSTATE_BV: everything this file knows */
 }
@@ -585,6 +587,13 @@ static bool visible_memory(const ZydisDecodedInstruction *zi, const ZydisDecoded
 	return false;
 }
 
+/* Of a misaligned 16-byte shift count AMD CPUs read eight bytes only, and may fault less. */
+static void no_misaligned_shift(struct insn_case *ic, const ZydisDecodedInstruction *zi)
+{
+	if (strncmp(ZydisMnemonicGetString(zi->mnemonic), "ps", 2) == 0)
+		st32le(ic->in.xsave + 24, ld32le(ic->in.xsave + 24) & ~0x20000u);
+}
+
 static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 {
 	struct rng *r = &g->rng;
@@ -608,6 +617,7 @@ static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case 
 	ic->len = zi.length;
 	memcpy(ic->bytes, b, 15);
 	ic->undefined = zi.cpu_flags ? zi.cpu_flags->undefined : 0;
+	no_misaligned_shift(ic, &zi);
 	ic->in.rip = CASE_CODE + 0x100 + (rng_next(r) & 0x3f);
 	if (rng_below(r, 16) == 0) /* across two pages */
 		ic->in.rip = CASE_CODE + 0x1000 - rng_below(r, zi.length + 1u);
@@ -706,6 +716,7 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 			return false;
 		memcpy(b + zi.raw.disp.offset, &d, 4);
 	}
+	no_misaligned_shift(ic, &zi);
 	ic->len += zi.length;
 	ic->mnemonic = (uint16_t)zi.mnemonic;
 	if (zi.cpu_flags) {
@@ -768,7 +779,7 @@ static bool translate_mode(const ZydisDecoder *d, struct insn_case *ic, const Zy
 	unsigned n = 0, k = 0;
 
 	/* Size prefixes off, where they are only that. */
-	for (; k < ic->len && (ic->bytes[k] == 0x67 || (ic->bytes[k] == 0x66 && k < 4)); k++)
+	for (; k < 4 && (ic->bytes[k] == 0x67 || ic->bytes[k] == 0x66); k++)
 		;
 	memcpy(core, ic->bytes + k, ic->len - k);
 	n = ic->len - k;

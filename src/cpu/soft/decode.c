@@ -15,11 +15,12 @@
 enum decode_mode { MODE_16, MODE_32, MODE_64, DECODE_MODES };
 
 static ZydisDecoder decoders[DECODE_MODES][2]; /* second: AMD's near branches */
-static struct {
+struct handler {
 	insn_fn *fn;
 	insn_fn *(*select)(const struct insn *i);
 	bool ends;
-} handlers[ZYDIS_MNEMONIC_MAX_VALUE + 1];
+};
+static struct handler handlers[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 static bool host_is_amd;
 static pthread_once_t decode_once = PTHREAD_ONCE_INIT;
 
@@ -338,6 +339,7 @@ static void choose_handler(struct soft_cpu *c, struct insn *i, const ZydisDecode
 		return;
 	}
 	if (handlers[i->mnemonic].select)
+		/* cppcheck-suppress AssignmentIntegerToAddress */
 		fn = handlers[i->mnemonic].select(i);
 	if (!fn)
 		fn = handlers[i->mnemonic].fn;
@@ -362,6 +364,7 @@ static bool xchg_not_pause(const ZydisDecodedInstruction *zi, struct insn *out)
 	out->nops = 2;
 	out->op[0] = (struct operand){.kind = OPD_REG, .reg = R_R8, .size = out->opsize, .read = true, .write = true};
 	out->op[1] = (struct operand){.kind = OPD_REG, .reg = R_RAX, .size = out->opsize, .read = true, .write = true};
+	/* cppcheck-suppress AssignmentIntegerToAddress */
 	out->exec = handlers[ZYDIS_MNEMONIC_XCHG].select(out);
 	return true;
 }
@@ -425,8 +428,11 @@ int insn_decode(struct soft_cpu *c, const uint8_t *buf, unsigned len, uint64_t r
 	    zi.machine_mode == ZYDIS_MACHINE_MODE_LONG_64 && (zi.attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE) &&
 	    !zi.raw.rex.W)
 		out->opsize = 2;
-	if (out->mem_op != INSN_NO_REG)
+	if (out->mem_op != INSN_NO_REG) {
 		out->mem_align = align_of(&zi, out->mem_size);
+		out->align_mm = zi.meta.exception_class != ZYDIS_EXCEPTION_CLASS_SSE1 &&
+				(out->gate == GATE_SSE || out->gate == GATE_MMX);
+	}
 	out->far_branch = zi.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR || far_return(&zi);
 	out->ends = zi.meta.branch_type != ZYDIS_BRANCH_TYPE_NONE || handlers[zi.mnemonic].ends;
 	if (!xchg_not_pause(&zi, out))

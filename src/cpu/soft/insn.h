@@ -62,6 +62,7 @@ struct insn {
 	uint8_t mem_op;	      /* which op[] is the memory operand, INSN_NO_REG = none */
 	uint8_t gate;	      /* enum insn_gate: which control bits can forbid it */
 	uint8_t mem_align;    /* bytes the memory operand must be aligned to (#GP), 0 = any */
+	bool align_mm;	      /* ... unless MXCSR.MM allows misaligned operands (AMD) */
 	bool far_branch;      /* JMP, CALL, RET with a segment: the system part's */
 	bool ends;	      /* decoders end their block after it: branches and all of the system part */
 	uint8_t kind;	      /* private to the handler (stub_exec.c: enum stub_kind) */

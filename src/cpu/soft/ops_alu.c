@@ -7,7 +7,7 @@
  */
 #include "cpu/soft/ops.h"
 
-enum alu { ALU_ADD, ALU_OR, ALU_ADC, ALU_SBB, ALU_AND, ALU_SUB, ALU_XOR, ALU_CMP, ALU_TEST };
+enum alu { ALU_ADD = 1, ALU_OR, ALU_ADC, ALU_SBB, ALU_AND, ALU_SUB, ALU_XOR, ALU_CMP, ALU_TEST };
 
 /* AX after LAHF and SETO AL: flags in AH, OF in AL. */
 static inline uint64_t flags_from_ax(uint32_t ax)

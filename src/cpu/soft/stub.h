@@ -44,6 +44,7 @@ struct xsave_layout {
 };
 extern struct xsave_layout xsave_layout;
 #define XSAVE_MXCSR 24
+#define MXCSR_MM    BIT(17) /* AMD: SSE operands may be misaligned */
 #define XSAVE_XMM   160
 
 #endif

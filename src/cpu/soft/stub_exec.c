@@ -316,9 +316,14 @@ static int stub_mem_slow(struct soft_cpu *c, const struct insn *i, const struct 
 
 	if (insn_mem_linear(c, i, size, s->mem_write, &lin))
 		return EXC_RAISED;
-	/* Nothing is accessed, and so nothing misaligned, when every element is masked off. */
-	if (i->mem_align && (lin & (i->mem_align - 1u)) && (s->kind != STUB_MASK_K || active_units(c, s)))
-		return soft_raise_code(c, EXC_GP, 0);
+	if (i->mem_align && (lin & (i->mem_align - 1u))) {
+		/* Not every stub loads MXCSR: the buffer is aligned whatever the host would say. */
+		if (i->align_mm && (ld32le(c->s.xsave + XSAVE_MXCSR) & MXCSR_MM))
+			return bounce(c, i, s, lin);
+		/* Nothing is accessed, and so nothing misaligned, when every element is masked off. */
+		if (s->kind != STUB_MASK_K || active_units(c, s))
+			return soft_raise_code(c, EXC_GP, 0);
+	}
 	if (s->kind != STUB_MEM)
 		return bounce_masked(c, i, s, lin);
 	if ((lin & ~PAGE_MASK) + size <= PAGE_SIZE) {
