@@ -244,6 +244,8 @@ static bool handle_requests(struct soft_cpu *c)
 {
 	uint32_t req = atomic_exchange(&c->v.requests, 0);
 
+	/* Before what the request brings (an interrupt, mostly) is seen by the guest. */
+	codesync_check(c);
 	if (req & VCPU_REQ_TLB_FLUSH)
 		mmu_flush_all(c);
 	if (req & VCPU_REQ_INIT)

@@ -296,12 +296,20 @@ uint64_t codesync_head(const struct accel *a);
 void codesync_check_slow(struct soft_cpu *c);
 int codesync_init(struct accel *a, struct err *err);
 void codesync_fini(struct accel *a);
-/* At serializing events (interrupts, exceptions, IRET, CPUID, MOV CR): code noted since the last one is
- * still what is in memory, or is invalidated. Own thread. */
+/*
+ * At serializing events: code noted since the last one is still what is in memory, or is invalidated. Own
+ * thread. _check takes locks and runs any C: interrupts (run loop), CPUID. _defer, for places that translated code
+ * reaches without unloading its registers (exceptions, IRET, MOV CR), leaves it to the run loop's next turn.
+ */
 static inline void codesync_check(struct soft_cpu *c)
 {
 	if (unlikely(codesync_head(c->v.accel) != c->codesync_seen))
 		codesync_check_slow(c);
+}
+static inline void codesync_defer(struct soft_cpu *c)
+{
+	if (unlikely(codesync_head(c->v.accel) != c->codesync_seen))
+		atomic_fetch_or(&c->v.requests, VCPU_REQ_CODE);
 }
 
 /* ---- interpreter ---------------------------------------------------------- */
