@@ -22,6 +22,9 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 
 		if (signals[k] != sig)
 			continue;
+		/* A handler that expects to be called once may raise the signal again to die of it. */
+		if (old->sa_flags & SA_RESETHAND)
+			signal(sig, SIG_DFL);
 		if (old->sa_flags & SA_SIGINFO)
 			old->sa_sigaction(sig, info, context);
 		else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN)
