@@ -82,6 +82,7 @@ static int setup(void **state)
 	sa.jit_on = sa.jit_always = true;
 	if (code_init(&sa.a, &err) || jit_init(&sa.a, NULL, &err))
 		return -1;
+	sa.jit->return_exceptions = true;
 	cpu = aligned_alloc(64, ALIGN_UP(sizeof(*cpu), 64));
 	memset(cpu, 0, sizeof(*cpu));
 	cpu->v.accel = &sa.a;
@@ -306,6 +307,11 @@ static int run_until(uint64_t end, bool jit)
 			enum jit_exit e = jit_run(cpu);
 
 			atomic_store(&cpu->v.requests, 0);
+			if (cpu->s.mp_state == MP_HALTED) { /* the HLT behind the program */
+				cpu->s.mp_state = MP_RUNNING;
+				cpu->s.rip--;
+				break;
+			}
 			if (e == JIT_EXC)
 				return EXC_RAISED;
 			if (cpu->s.rip == end)

@@ -14,7 +14,7 @@
 #define CACHE_SIZE_DEFAULT (64 * MIB)
 #define BLOCK_ROOM                                                                                                     \
 	(sizeof(struct jit_block) + 64 + 3 * JIT_MAX_INSNS * sizeof(struct jit_link) +                                 \
-	 JIT_MAX_INSNS * sizeof(struct jit_site))
+	 JIT_MAX_INSNS * sizeof(struct jit_site) + 2 * sizeof(struct jit_step))
 
 /* ---- the code cache ------------------------------------------------------- */
 
@@ -268,7 +268,7 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 		return err_set(err, -ENOMEM, "soft: no memory for the translator");
 	ZydisDecoderInit(&jc->decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
 	for (unsigned i = 0; i < MMU_MODES; i++)
-		jc->jump_key[i] = JIT_NO_KEY;
+		c->jx.jump_key[i] = JIT_NO_KEY;
 	c->jx.self = c;
 	c->jx.xmask = host_xcr0() & XMASK;
 	c->jit = jc;

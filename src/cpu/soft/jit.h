@@ -39,12 +39,13 @@
 #define KELVIN_CPU_SOFT_JIT_H
 
 #include <Zydis/Zydis.h>
-#include "cpu/soft/soft.h"
+#include "cpu/soft/insn.h"
 
 #define JIT_MAX_INSNS  64
 #define JIT_BLOCK_HASH (1u << 15)
 #define JIT_PAGE_HASH  (1u << 13)
-#define JIT_HEAT_SIZE  (1u << 14)
+#define JIT_HEAT_BITS  16
+#define JIT_HEAT_SIZE  (1u << JIT_HEAT_BITS)
 #define JIT_ROOM       (96 * 1024) /* code room a single block may need, hot and cold each */
 /* jit_jump.va of an empty entry: an address that belongs to another entry. */
 #define JIT_NO_VA(index) ((uint64_t)((index) == 0))
@@ -88,16 +89,24 @@ enum jit_slot {
 
 /* Why translated code was left; jit_cpu.exit_reason. */
 enum jit_reason {
-	REASON_LOOKUP, /* indirect branch whose target is not in the table */
-	REASON_LINK,   /* direct exit not linked yet: exit_link */
-	REASON_INTERP, /* the instruction at rip needs the interpreter */
-	REASON_POLL,   /* requests pending */
-	REASON_FAULT,  /* an exception is recorded */
-	REASON_MODE,   /* the mode changed: look up with the new key */
+	REASON_LOOKUP,	      /* indirect branch whose target is not in the table */
+	REASON_LINK,	      /* direct exit not linked yet: exit_link */
+	REASON_INTERP,	      /* the instruction at rip needs the interpreter */
+	REASON_POLL,	      /* requests pending */
+	REASON_FAULT,	      /* an exception is recorded */
+	REASON_MODE,	      /* the mode changed: look up with the new key */
+	REASON_STEP,	      /* execute jx.arg, a jit_step */
+	REASON_LOOKUP_SALTED, /* as LOOKUP, the address is salted */
 	REASON_COUNT
 };
 
 struct jit_block;
+
+/* An instruction the interpreter's handler executes, decoded. */
+struct jit_step {
+	struct insn insn;
+	bool quiet; /* the handler uses no vector registers and calls nothing that does */
+};
 
 /* A direct exit to an offset in the same page. */
 struct jit_link {
@@ -147,22 +156,34 @@ struct jit {
 	_Atomic uint64_t inval_seq; /* bumped by each invalidation */
 	_Atomic bool flushing;
 	uint64_t flushes;
-	bool exact_flags, always;
+	bool exact_flags;
+	bool return_exceptions; /* jit_run's caller delivers (tests) */
 	uint32_t threshold;
 	/* stubs, executable addresses */
-	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *slow_read, *slow_write, *slow_vec;
+	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *leave_step, *slow_read, *slow_write,
+	    *slow_vec;
 	uint64_t n_blocks, n_bytes, n_insns, n_invalidations;
 };
 
 struct jit_heat {
-	uint32_t tag;
-	uint32_t count;
+	uint16_t tag;
+	uint8_t count;
 };
+
+#define JIT_SALTS     64
+#define JIT_SALT_BITS 15
+#define JIT_BLOOM     4096
 
 struct jit_cpu {
 	_Atomic bool inside;
-	uint64_t inval_seq, generation;
-	uint32_t jump_key[MMU_MODES];
+	uint64_t inval_seq, asid, global;
+	bool kernel_by_asid; /* kernel code runs from pages that are not global */
+	/* Address spaces seen lately, and which pages' code the tables may hold. */
+	struct {
+		uint64_t asid, salt;
+	} salt[JIT_SALTS];
+	uint64_t next_salt;
+	uint64_t bloom[JIT_BLOOM / 64];
 	uint64_t n_reason[REASON_COUNT], n_translated, n_interp_blocks, n_lookups;
 	ZydisDecoder decoder;
 	struct jit_heat heat[JIT_HEAT_SIZE];

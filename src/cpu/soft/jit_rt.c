@@ -210,22 +210,75 @@ static void table_clear(struct soft_cpu *c, unsigned idx)
 		c->jit_jump[idx][i].va = JIT_NO_VA(i);
 }
 
-/* Tables hold for one state of the mappings and of the cache. */
+static void tables_clear(struct soft_cpu *c)
+{
+	struct jit_cpu *jc = c->jit;
+
+	for (unsigned i = 0; i < MMU_MODES; i++) {
+		table_clear(c, i);
+		c->jx.jump_key[i] = JIT_NO_KEY;
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(jc->bloom); i++)
+		jc->bloom[i] = 0;
+}
+
+/* The user part holds entries of several address spaces, told apart by a salt above bit 47 of their addresses. */
+static void salt_set(struct soft_cpu *c)
+{
+	struct jit_cpu *jc = c->jit;
+	unsigned n = (unsigned)(jc->asid % JIT_SALTS);
+
+	if (jc->salt[n].asid != jc->asid) {
+		if (++jc->next_salt >= 1u << JIT_SALT_BITS) {
+			table_clear(c, MMU_USER);
+			jc->next_salt = 1;
+			for (unsigned i = 0; i < JIT_SALTS; i++)
+				jc->salt[i].asid = 0;
+		}
+		jc->salt[n].asid = jc->asid;
+		jc->salt[n].salt = jc->next_salt << 48;
+	}
+	c->jx.salt = jc->salt[n].salt;
+}
+
+/*
+ * Entries of the tables hold as long as nothing they rest on changes: all of
+ * them for one state of the code cache; the user's for one asid (by the salt);
+ * the kernel's, if from global pages, for one state of those.
+ */
 static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 {
-	uint64_t gen = mmu_generation(c), seq = atomic_load_explicit(&j->inval_seq, memory_order_acquire);
+	uint64_t asid, global, seq = atomic_load_explicit(&j->inval_seq, memory_order_acquire);
 	unsigned idx = c->mmu_index;
 
-	if (unlikely(gen != jc->generation || seq != jc->inval_seq)) {
-		jc->generation = gen;
+	mmu_generations(c, &asid, &global);
+	if (unlikely(global != jc->global || seq != jc->inval_seq)) {
+		jc->global = global;
 		jc->inval_seq = seq;
-		for (unsigned i = 0; i < MMU_MODES; i++)
-			jc->jump_key[i] = JIT_NO_KEY;
+		tables_clear(c);
 	}
-	if (unlikely(jc->jump_key[idx] != c->mode_key)) {
+	if (unlikely(asid != jc->asid)) {
+		jc->asid = asid;
+		salt_set(c);
+		if (jc->kernel_by_asid) {
+			table_clear(c, MMU_KERNEL);
+			table_clear(c, MMU_KERNEL_AC);
+		}
+	}
+	if (unlikely(c->jx.jump_key[idx] != c->mode_key)) {
 		table_clear(c, idx);
-		jc->jump_key[idx] = c->mode_key;
+		c->jx.jump_key[idx] = c->mode_key;
 	}
+}
+
+static unsigned bloom_bit(uint64_t page)
+{
+	return (unsigned)((page >> PAGE_SHIFT) * 0x9e3779b97f4a7c15ull >> 52) % JIT_BLOOM;
+}
+
+static uint64_t table_salt(const struct soft_cpu *c)
+{
+	return c->mmu_index == MMU_USER ? c->jx.salt : 0;
 }
 
 static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t va)
@@ -233,14 +286,54 @@ static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t va)
 	return &c->jit_jump[c->mmu_index][(va ^ va >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1)];
 }
 
+static void table_enter(struct soft_cpu *c, struct jit_jump *e, const struct jit_block *b)
+{
+	struct jit_cpu *jc = c->jit;
+	uint64_t rip = c->s.rip;
+	unsigned bit = bloom_bit(rip & PAGE_MASK);
+
+	if (c->mmu_index != MMU_USER && !jc->kernel_by_asid && !mmu_fetched_global(c, rip))
+		jc->kernel_by_asid = true;
+	jc->bloom[bit / 64] |= 1ull << (bit % 64);
+	e->va = rip ^ table_salt(c);
+	e->code = b->entry_b;
+}
+
+void jit_mapping_dropped(struct soft_cpu *c, uint64_t page)
+{
+	struct jit_cpu *jc = c->jit;
+	unsigned bit = bloom_bit(page);
+
+	if (!jc)
+		return;
+	if (page == JIT_ALL_PAGES) {
+		tables_clear(c);
+		return;
+	}
+	if (!(jc->bloom[bit / 64] >> (bit % 64) & 1))
+		return;
+	for (unsigned idx = 0; idx < MMU_MODES; idx++) {
+		uint64_t salt = idx == MMU_USER ? c->jx.salt : 0;
+
+		for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++) {
+			if (((c->jit_jump[idx][i].va ^ salt) & PAGE_MASK) == page)
+				c->jit_jump[idx][i].va = JIT_NO_VA(i);
+		}
+	}
+}
+
 /* Has rip been reached often enough? */
 static struct jit_heat *heat_of(struct soft_cpu *c, uint64_t rip)
 {
 	uint64_t h = (rip ^ (uint64_t)c->mode_key << 50) * 0x9e3779b97f4a7c15ull;
-	struct jit_heat *e = &c->jit->heat[h % JIT_HEAT_SIZE];
+	struct jit_heat *e = &c->jit->heat[h >> (64 - JIT_HEAT_BITS)];
+	uint16_t tag = (uint16_t)(h >> (64 - JIT_HEAT_BITS - 16));
 
-	if (e->tag != h >> 40) {
-		e->tag = (uint32_t)(h >> 40);
+	/* Of two places that share an entry the more frequent one gets it. */
+	if (e->tag != tag && e->count && --e->count)
+		return NULL;
+	if (e->tag != tag) {
+		e->tag = tag;
 		e->count = 0;
 	}
 	return e;
@@ -260,7 +353,7 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 	uint64_t page;
 	unsigned off = (unsigned)(c->s.rip & (PAGE_SIZE - 1));
 	struct jit_block *b;
-	struct jit_heat *heat;
+	struct jit_heat *heat, any = {0};
 
 	*r = JIT_INTERP;
 	jc->n_lookups++;
@@ -274,6 +367,10 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 	if (b)
 		return b;
 	heat = heat_of(c, c->s.rip);
+	if (!heat && j->threshold > 1)
+		return NULL;
+	if (!heat)
+		heat = &any;
 	if (heat->count < 255)
 		heat->count++;
 	else
@@ -311,6 +408,51 @@ static void run_code(struct soft_cpu *c, const struct jit *j, const uint8_t *cod
 	c->s.rflags = (c->s.rflags & ~FLAG_ARITH) | (f >> 8 & FLAG_ARITH & 0xff) | (f & 1) << 11;
 }
 
+static bool stopped(const struct soft_cpu *c, enum jit_exit *r)
+{
+	if (likely(c->s.mp_state == MP_RUNNING && !c->triple_faulted))
+		return false;
+	*r = JIT_ATTENTION;
+	return true;
+}
+
+/* exc.c uses no vector registers. */
+static bool deliver(struct soft_cpu *c, enum jit_exit *r)
+{
+	if (jit_of(c)->return_exceptions || (c->mode_key & SOFT_KEY_REAL)) {
+		*r = JIT_EXC;
+		return true;
+	}
+	exc_deliver_raised(c);
+	return stopped(c, r);
+}
+
+/* The handler of an instruction that is not translated. */
+static bool run_step(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
+{
+	const struct jit_step *s = (const struct jit_step *)(uintptr_t)c->jx.arg;
+	unsigned length = s->insn.length;
+	int ret;
+
+	if (s->quiet) {
+		ret = s->insn.exec(c, &s->insn);
+	} else {
+		/* It may wait for the translator's lock: not inside, so with a copy. */
+		struct insn copy = s->insn;
+
+		jit_vec_unload(c);
+		inside_leave(c->jit);
+		ret = copy.exec(c, &copy);
+		inside_enter(j, c->jit);
+	}
+	c->code_changed = false;
+	if (ret == EXC_RAISED)
+		return deliver(c, r);
+	if (ret != INSN_JUMP)
+		c->s.rip += length;
+	return stopped(c, r);
+}
+
 /* Leave or go on after translated code stopped; *r when leaving. */
 static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 {
@@ -321,6 +463,7 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 	c->n_jit_exits++;
 	switch (reason) {
 	case REASON_LOOKUP:
+	case REASON_LOOKUP_SALTED:
 	case REASON_MODE: return false;
 	case REASON_LINK: {
 		struct jit_link *l = (struct jit_link *)(uintptr_t)c->jx.arg;
@@ -331,8 +474,16 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 		return false;
 	}
 	case REASON_POLL: *r = JIT_ATTENTION; return true;
-	case REASON_FAULT: *r = JIT_EXC; return true;
-	default: *r = JIT_INTERP; return true;
+	case REASON_STEP: return run_step(c, j, r);
+	case REASON_FAULT: return deliver(c, r);
+	default: /* one instruction, exactly */
+		jit_vec_unload(c);
+		inside_leave(jc);
+		reason = (uint32_t)interp_step(c);
+		inside_enter(j, jc);
+		if (reason)
+			return deliver(c, r);
+		return stopped(c, r);
 	}
 }
 
@@ -357,13 +508,12 @@ enum jit_exit jit_run(struct soft_cpu *c)
 		}
 		tables_check(c, j, jc);
 		e = table_entry(c, c->s.rip);
-		if (e->va != c->s.rip) {
+		if ((e->va ^ table_salt(c)) != c->s.rip) {
 			struct jit_block *b = block_at(c, j, &r);
 
 			if (!b)
 				break;
-			e->va = c->s.rip;
-			e->code = b->entry_b;
+			table_enter(c, e, b);
 		}
 		run_code(c, j, e->code);
 		if (after_code(c, j, &r))

@@ -91,6 +91,13 @@ static void set_reason(struct emit *e, unsigned reason)
 	e4(e, reason);
 }
 
+static void leave_with_arg(struct emit *e, unsigned reason, const uint8_t *keep)
+{
+	e_store(e, h_gs(offsetof(struct soft_cpu, jx.arg)), H_RCX);
+	set_reason(e, reason);
+	e_jmp_to(e, keep);
+}
+
 /* eax = page offset of the guest instruction to continue at; LOOKUP: rcx = its linear address. */
 static void make_leave(struct jit *j, struct emit *e)
 {
@@ -105,7 +112,12 @@ static void make_leave(struct jit *j, struct emit *e)
 	for (unsigned r = 0; r < REASON_COUNT; r++) {
 		j->leave[r] = e->p;
 		set_reason(e, r);
-		if (r == REASON_LOOKUP) {
+		if (r == REASON_LOOKUP || r == REASON_LOOKUP_SALTED) {
+			if (r == REASON_LOOKUP_SALTED) {
+				struct hmem salt = h_gs(offsetof(struct soft_cpu, jx.salt));
+
+				e_op_mem(e, 1, 0x33, H_RCX, &salt);
+			}
 			e_store(e, h_gs(offsetof(struct soft_cpu, s.rip)), H_RCX);
 			e_jmp_to(e, common);
 		} else {
@@ -113,9 +125,9 @@ static void make_leave(struct jit *j, struct emit *e)
 		}
 	}
 	j->leave_link = e->p;
-	e_store(e, h_gs(offsetof(struct soft_cpu, jx.arg)), H_RCX);
-	set_reason(e, REASON_LINK);
-	e_jmp_to(e, keep);
+	leave_with_arg(e, REASON_LINK, keep);
+	j->leave_step = e->p;
+	leave_with_arg(e, REASON_STEP, keep);
 }
 
 /* rcx = linear address, eax = size: rax = addend, or return five bytes further. */

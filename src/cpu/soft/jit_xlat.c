@@ -8,6 +8,7 @@
 #include "cpu/soft/jit_xlat.h"
 
 #include "cpu/soft/ops.h"
+#include "io/vmclock.h"
 
 #define PEEK_INSNS 10
 #define PEEK_DEPTH 2
@@ -167,6 +168,14 @@ static const struct {
     K(PREFETCHT2, K_NOP),
     K(PREFETCHW, K_NOP),
     K(PREFETCHWT1, K_NOP),
+    K(CLI, K_CLI),
+    K(STI, K_STI),
+    K(PUSHFQ, K_PUSHF),
+    K(SWAPGS, K_SWAPGS),
+    K(STAC, K_STAC),
+    K(CLAC, K_STAC),
+    K(RDTSC, K_RDTSC),
+    K(RDTSCP, K_RDTSC),
     K(LEA, K_LEA),
     K(PUSH, K_PUSH),
     K(POP, K_POP),
@@ -481,12 +490,41 @@ void x_classify(struct xlat *x, struct xinsn *in)
 	case K_NOP:
 		if (zi->opcode_map == ZYDIS_OPCODE_MAP_0F && zi->opcode == 0x0d && in->mem < 0)
 			goto unsupported; /* undefined on some CPUs */
+		/* The handler gives the host CPU away in a guest that spins. */
+		if (zi->mnemonic == ZYDIS_MNEMONIC_PAUSE && x->c->v.accel->cfg.ncpus > 1)
+			goto unsupported;
 		/* Forms with a memory operand do not access it. */
 		in->mem = -1;
 		in->gpr_written = 0;
 		in->f_read = in->f_written = in->f_touched = 0;
 		break;
 	case K_LEA: in->mem = -1; break;
+	case K_CLI:
+	case K_STI: /* the shadow matters before these: fall to the interpreter */
+	case K_SWAPGS:
+		if (x->mmu_index == MMU_USER || (x->key & SOFT_KEY_CPL3))
+			goto unsupported;
+		break;
+	case K_STAC: /* only when it does change the mode */
+		if (x->mmu_index != (zi->mnemonic == ZYDIS_MNEMONIC_STAC ? MMU_KERNEL : MMU_KERNEL_AC) ||
+		    in->next >= PAGE_SIZE)
+			goto unsupported;
+		break;
+	case K_PUSHF:
+		if (zi->attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE)
+			goto unsupported;
+		in->mem = -1;
+		in->gpr_written = 1u << R_RSP;
+		in->f_read = F_ALL;
+		in->f_written = in->f_touched = 0;
+		break;
+	case K_RDTSC:
+		if (x->c->v.accel->cfg.clock && x->c->v.accel->cfg.clock->tsc_from_ns)
+			goto unsupported;
+		in->gpr_written |= 1u << R_RAX | 1u << R_RDX;
+		if (zi->mnemonic == ZYDIS_MNEMONIC_RDTSCP)
+			in->gpr_written |= 1u << R_RCX;
+		break;
 	case K_PUSH:
 		if (zi->operand_width != 64 ||
 		    (in->op[0].type == ZYDIS_OPERAND_TYPE_REGISTER && in->op[0].size != 64) ||
@@ -661,6 +699,7 @@ static void liveness(struct xlat *x)
 	switch (last->kind) {
 	case K_JMP:
 	case K_CALL: live = peek_live(x, last->target, PEEK_DEPTH); break;
+	case K_STAC:
 	case K_JMP_IND:
 	case K_CALL_IND:
 	case K_RET:
@@ -698,6 +737,11 @@ static void decode_block(struct xlat *x, unsigned off, unsigned max)
 		x->n++;
 		if (in->kind == K_UNSUPPORTED || in->kind >= K_JMP)
 			break;
+		/* STI before HLT and the like: the interrupt must not come between. */
+		if (in->kind == K_STI && (!decode_at(x, in->next, in + 1) || (in + 1)->kind == K_UNSUPPORTED)) {
+			in->kind = K_UNSUPPORTED;
+			break;
+		}
 		/* A loop ends here; what follows is its own block. */
 		if ((in->kind == K_JCC || in->kind == K_LOOP) && in->target <= in->off)
 			break;
@@ -739,10 +783,12 @@ static bool lower_block(struct xlat *x)
 		struct xinsn *in = &x->insn[x->i];
 
 		if (in->kind == K_UNSUPPORTED) {
-			if (x->i == 0)
-				return false;
-			x_flags_to_slot(x, F_ALL);
-			x_side_exit(x, in->off, x->j->leave[REASON_INTERP]);
+			if (!x_exit_step(x, in)) {
+				if (x->i == 0)
+					return false;
+				x_flags_to_slot(x, F_ALL);
+				x_side_exit(x, in->off, x->j->leave[REASON_INTERP]);
+			}
 			return !x->failed;
 		}
 		x->site[x->i] = (struct jit_site){.host = (uint32_t)(x->e.p - x->b->hot), .guest = in->off};
@@ -806,7 +852,7 @@ static bool note_code(struct xlat *x, const uint8_t *host)
 struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, unsigned off)
 {
 	static struct xlat xs; /* under the lock; too large for a stack */
-	static struct xinsn insn[JIT_MAX_INSNS];
+	static struct xinsn insn[JIT_MAX_INSNS + 1];
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct xlat *x = &xs;
 	unsigned max = JIT_MAX_INSNS;
@@ -832,7 +878,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 		*b = (struct jit_block){.page = page, .key = c->mode_key, .off = (uint16_t)off};
 		memcpy(x->code, host, PAGE_SIZE);
 		decode_block(x, off, max);
-		if (!x->n || (x->n == 1 && x->insn[0].kind == K_UNSUPPORTED))
+		if (!x->n)
 			goto none;
 		liveness(x);
 		b->hot = x->e.p;

@@ -37,11 +37,17 @@ enum xkind {
 	K_CLD,
 	K_PCMPSTR, /* PCMPESTRI and the like: implicit registers */
 	K_FNSTSW_AX,
+	K_CLI,
+	K_STI,
+	K_PUSHF,
+	K_SWAPGS,
+	K_RDTSC,
 	K_JCC,
 	K_JRCXZ,
 	K_LOOP,
 	/* ends */
 	K_JMP,
+	K_STAC, /* and CLAC */
 	K_JMP_IND,
 	K_CALL,
 	K_CALL_IND,
@@ -165,7 +171,7 @@ void x_lower(struct xlat *x, struct xinsn *in);
 /* Exits */
 void x_exit_direct(struct xlat *x, int32_t target, unsigned live);
 void x_exit_indirect(struct xlat *x); /* target in rcx */
-void x_exit_interp(struct xlat *x, unsigned off);
+bool x_exit_step(struct xlat *x, const struct xinsn *in);
 void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave);
 
 #endif

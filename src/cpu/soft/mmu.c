@@ -185,6 +185,7 @@ static struct mmu_page *l2_lookup(struct mmu_private *m, uint64_t page)
 void mmu_invlpg(struct soft_cpu *c, uint64_t lin)
 {
 	struct mmu_private *m = c->mmu;
+	bool large = false;
 
 	if (m->have_huge && bitmap_test(m->huge, large_hash(lin >> 30))) {
 		mmu_flush_all(c);
@@ -197,10 +198,12 @@ void mmu_invlpg(struct soft_cpu *c, uint64_t lin)
 
 		for (uint64_t page = base; page < base + 4 * MIB; page += PAGE_SIZE)
 			drop_page(c, page);
+		large = true;
 	}
 	m->exec_base = ++m->next_gen;
 	asid_load(m);
 	c->n_tlb_flushes++;
+	jit_mapping_dropped(c, large ? JIT_ALL_PAGES : lin & PAGE_MASK);
 }
 
 static bool canonical(uint64_t a)
@@ -239,6 +242,19 @@ int mmu_invpcid(struct soft_cpu *c, uint64_t type, const uint64_t desc[2])
 uint64_t mmu_generation(const struct soft_cpu *c)
 {
 	return c->mmu->exec_gen;
+}
+
+void mmu_generations(const struct soft_cpu *c, uint64_t *asid, uint64_t *global)
+{
+	*asid = c->mmu->asid_gen;
+	*global = c->mmu->global_gen;
+}
+
+bool mmu_fetched_global(const struct soft_cpu *c, uint64_t lin)
+{
+	const struct tlb2 *e = l2_slot(c->mmu, lin & PAGE_MASK, true);
+
+	return e->page == (lin & PAGE_MASK) && e->gen == c->mmu->global_gen && (e->rights & PG_G);
 }
 
 /* Stale tags are stored by this thread while the owner may be using or replacing the entry: see the top. */
@@ -572,6 +588,12 @@ int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a,
 	return 0;
 }
 
+/* No vector registers, which may hold the guest's state: see jit_rt.c. */
+static void copy_bytes(void *to, const void *from, size_t n)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
+}
+
 /* Copy inside one page, between guest and buf. */
 static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n, enum mmu_access a, unsigned idx)
 {
@@ -579,7 +601,7 @@ static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n
 	struct mmu_page t;
 
 	if (p) {
-		memcpy(a == MMU_READ ? buf : p, a == MMU_READ ? p : buf, n);
+		copy_bytes(a == MMU_READ ? buf : p, a == MMU_READ ? p : buf, n);
 		return 0;
 	}
 	if (translate_fill(c, lin, a, idx, &t))
@@ -588,10 +610,10 @@ static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n
 		watch_check(c, lin, n, a);
 	if (t.host && !(a == MMU_WRITE && t.rights & PG_ROM)) {
 		if (a == MMU_READ) {
-			memcpy(buf, t.host + page_off(lin), n);
+			copy_bytes(buf, t.host + page_off(lin), n);
 			return 0;
 		}
-		memcpy(t.host + page_off(lin), buf, n);
+		copy_bytes(t.host + page_off(lin), buf, n);
 		ram_written(c, t.index, page_off(lin), n);
 		return 0;
 	}

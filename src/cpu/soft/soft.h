@@ -93,7 +93,7 @@ struct block_cache;
 struct jit_cpu;
 
 /* Translated code by linear address; jit.h. */
-#define JIT_JUMP_BITS  10
+#define JIT_JUMP_BITS  12
 #define JIT_JUMP_SHIFT 8 /* index = (va ^ va >> 8) of these bits */
 struct jit_jump {
 	uint64_t va;
@@ -108,6 +108,8 @@ struct jit_exchange {
 	uint32_t reason;
 	bool vec_live;	/* the guest's vector and x87 state is in the host's registers */
 	uint64_t xmask; /* XSAVE components it has */
+	uint64_t salt;	/* of this address space in the user part of jit_jump */
+	uint32_t jump_key[MMU_MODES]; /* the mode each part of jit_jump is for */
 };
 
 struct soft_cpu {
@@ -267,6 +269,13 @@ void mmu_protect_page(struct accel *a, uint64_t page_index);
 /* Called when virtual-to-physical mappings changed for execution: bumped by every flush. Decoded-block and
  * translated-code lookups by virtual address compare it. */
 uint64_t mmu_generation(const struct soft_cpu *c);
+/*
+ * The same in parts: `asid` changes when pages of the address space that are not global may map elsewhere, `global`
+ * when any page may; a single page that is dropped (INVLPG) is reported through jit_mapping_dropped.
+ */
+void mmu_generations(const struct soft_cpu *c, uint64_t *asid, uint64_t *global);
+/* The page of lin, just fetched from, is global. */
+bool mmu_fetched_global(const struct soft_cpu *c, uint64_t lin);
 int mmu_init(struct soft_cpu *c, struct err *err);
 void mmu_fini(struct soft_cpu *c);
 
@@ -368,6 +377,9 @@ void jit_cpu_fini(struct soft_cpu *c);
 bool jit_enabled(const struct accel *a);
 /* Code bytes of this page became stale: unlink and forget its translations. Any thread. */
 void jit_page_invalidated(struct accel *a, uint64_t page_index);
+/* This vCPU dropped a mapping: of one page, or with JIT_ALL_PAGES of an unknown number. Its thread. */
+#define JIT_ALL_PAGES 1ull
+void jit_mapping_dropped(struct soft_cpu *c, uint64_t page);
 
 struct soft_accel {
 	struct accel a; /* first */
