@@ -74,7 +74,9 @@ static void cache_flush(struct jit *j)
 			sched_yield();
 		}
 	}
+	pthread_mutex_lock(&j->link_lock);
 	cache_reset(j);
+	pthread_mutex_unlock(&j->link_lock);
 	j->flushes++;
 	atomic_fetch_add(&j->inval_seq, 1);
 	atomic_store(&j->flushing, false);
@@ -91,14 +93,14 @@ static void link_point(struct jit_link *l, const uint8_t *target)
 
 void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to)
 {
-	pthread_mutex_lock(&j->lock);
+	pthread_mutex_lock(&j->link_lock);
 	if (!l->linked && !l->from->dead && !to->dead) {
 		l->linked = true;
 		l->next = to->incoming;
 		to->incoming = l;
 		link_point(l, to->entry_a);
 	}
-	pthread_mutex_unlock(&j->lock);
+	pthread_mutex_unlock(&j->link_lock);
 }
 
 static void block_kill(struct jit *j, struct jit_block *b)
@@ -125,7 +127,7 @@ void jit_page_invalidated(struct accel *a, uint64_t page_index)
 
 	if (!j)
 		return;
-	pthread_mutex_lock(&j->lock);
+	pthread_mutex_lock(&j->link_lock);
 	pp = &j->page_hash[page_index % JIT_PAGE_HASH];
 	while (*pp) {
 		struct jit_block *b = *pp;
@@ -142,7 +144,7 @@ void jit_page_invalidated(struct accel *a, uint64_t page_index)
 		j->n_invalidations++;
 		atomic_fetch_add(&j->inval_seq, 1);
 	}
-	pthread_mutex_unlock(&j->lock);
+	pthread_mutex_unlock(&j->link_lock);
 	if (!any)
 		return;
 	/* The others forget their tables at their next poll; until then they run what they ran. */
@@ -223,6 +225,7 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	j->threshold = sa->jit_always ? 1 : sa->jit_threshold;
 	j->arena_size = CACHE_SIZE_DEFAULT / 4;
 	pthread_mutex_init(&j->lock, NULL);
+	pthread_mutex_init(&j->link_lock, NULL);
 	ret = cache_map(j, err);
 	if (ret) {
 		free(j);
@@ -256,6 +259,7 @@ void jit_fini(struct accel *a)
 	munmap(j->rx, j->size);
 	munmap(j->arena, j->arena_size);
 	pthread_mutex_destroy(&j->lock);
+	pthread_mutex_destroy(&j->link_lock);
 	free(j);
 	sa->jit = NULL;
 }

@@ -31,9 +31,9 @@
  * Two entries: `entry_b` expects the guest's flags in SLOT_FLAGS (indirect
  * arrivals), `entry_a` in the host's flags (chained).
  *
- * Threads. One lock for translation, links and invalidation; lookups are lock
- * free. A vCPU that may hold pointers into the cache has jit_cpu.inside set;
- * emptying the full cache waits until no vCPU has.
+ * Threads. One lock for translation, a leaf lock for links and invalidation (so
+ * that a store to code never waits for a vCPU); lookups are lock free. A vCPU that may hold pointers into the cache has
+ * jit_cpu.inside set; emptying the full cache waits until no vCPU has.
  */
 #ifndef KELVIN_CPU_SOFT_JIT_H
 #define KELVIN_CPU_SOFT_JIT_H
@@ -142,9 +142,10 @@ struct jit_block {
 
 struct jit {
 	struct accel *accel;
-	pthread_mutex_t lock;
-	uint8_t *rw, *rx; /* two views of the code cache */
-	int64_t rx_delta; /* rx - rw */
+	pthread_mutex_t lock;	   /* translation; emptying the cache, which waits for vCPUs */
+	pthread_mutex_t link_lock; /* hash, links, dead: a leaf, taken inside lock */
+	uint8_t *rw, *rx;	   /* two views of the code cache */
+	int64_t rx_delta;	   /* rx - rw */
 	size_t size;
 	uint8_t *hot, *cold; /* next free byte of each half, writable view */
 	uint8_t *stubs_end;

@@ -818,16 +818,24 @@ static void keep_sites(struct xlat *x)
 	x->b->hot_end = x->e.p;
 }
 
-static void publish(struct jit *j, struct jit_block *b)
+/* False: the page's code was invalidated since the block's bytes were noted. */
+static bool publish(struct jit *j, struct jit_block *b)
 {
 	unsigned h = jit_block_hash(b->page, b->off, b->key), p = (unsigned)b->page % JIT_PAGE_HASH;
 
+	pthread_mutex_lock(&j->link_lock);
+	if (__atomic_load_n(&j->accel->cfg.mem->page_code_gen[b->page], __ATOMIC_SEQ_CST) != b->gen) {
+		pthread_mutex_unlock(&j->link_lock);
+		return false;
+	}
 	b->all_next = j->all;
 	__atomic_store_n(&j->all, b, __ATOMIC_RELEASE);
 	b->page_next = j->page_hash[p];
 	j->page_hash[p] = b;
 	b->hash_next = j->hash[h];
 	__atomic_store_n(&j->hash[h], b, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&j->link_lock);
+	return true;
 }
 
 /* The bytes we translated, protected against unnoticed writes, must still be what we saw. */
@@ -894,11 +902,12 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 	if (!note_code(x, host))
 		goto none;
 	keep_sites(x);
+	if (!publish(j, b))
+		goto none;
 	j->hot = x->e.p;
 	j->cold = x->cold;
 	j->n_blocks++;
 	j->n_insns += x->n;
-	publish(j, b);
 	return b;
 none:
 	j->arena_used = arena;

@@ -252,7 +252,7 @@ void mmu_generations(const struct soft_cpu *c, uint64_t *asid, uint64_t *global)
 
 bool mmu_fetched_global(const struct soft_cpu *c, uint64_t lin)
 {
-	const struct tlb2 *e = l2_slot(c->mmu, lin & PAGE_MASK, true);
+	const struct mmu_page *e = l2_slot(c->mmu, lin & PAGE_MASK, true);
 
 	return e->page == (lin & PAGE_MASK) && e->gen == c->mmu->global_gen && (e->rights & PG_G);
 }
