@@ -78,6 +78,8 @@ void vm_remove_event_sink(struct vm *vm, struct vm_event_sink *s)
 
 void vm_emit(struct vm *vm, const char *name, const char *data_json)
 {
+	if (strcmp(name, "SHUTDOWN") == 0)
+		vm->shutdown_said = true;
 	for (struct vm_event_sink *s = vm->sinks; s; s = s->next)
 		s->event(s->opaque, name, data_json);
 }
@@ -260,8 +262,11 @@ static void guest_panic(struct vm *vm, int status, const char *why)
 		log_error("the guest reports a panic");
 	}
 	vm_stop(vm, internal ? VM_INTERNAL_ERROR : VM_PANICKED);
-	if (!vm->cfg->no_shutdown)
-		vm_quit(vm, status ? status : 1);
+	if (vm->cfg->no_shutdown)
+		return;
+	if (!internal)
+		emit_reason(vm, "SHUTDOWN", true, "guest-panic");
+	vm_quit(vm, status ? status : 1);
 }
 
 void vm_requests_handle(void *opaque)
@@ -274,6 +279,7 @@ void vm_requests_handle(void *opaque)
 	if (vm->quit)
 		return;
 	if (req & BIT(VM_EXIT)) {
+		vm->shutdown_said = true; /* isa-debug-exit is no shutdown */
 		vm_quit(vm, status);
 	} else if (req & BIT(VM_PANIC)) {
 		guest_panic(vm, status, why);
@@ -445,6 +451,8 @@ int vm_main(struct vm *vm)
 	while (!__atomic_load_n(&vm->quit, __ATOMIC_ACQUIRE))
 		loop_run(vm->loop);
 	vm_timeline_mark(vm, "end");
+	if (!vm->shutdown_said)
+		emit_reason(vm, "SHUTDOWN", false, "host-signal");
 	if (vm->state == VM_RUNNING) {
 		vm_cpus_pause(vm);
 		dev_pause_all(&vm->bus);

@@ -48,7 +48,7 @@ struct vm {
 	/* vm.c's */
 	enum vm_run_state state;
 	struct vm_event_sink *sinks;
-	bool quit, host_quit;
+	bool quit, shutdown_said; /* the SHUTDOWN event was sent */
 	int exit_status;
 	bool loaded; /* the first reset has been done */
 
