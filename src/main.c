@@ -3,6 +3,7 @@
  * The program: picks the verb. Invoked through a link with a name of QEMU's, or
  * with an option as first argument, it behaves as `kelvin run`.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
@@ -50,8 +51,18 @@ static const struct {
     {"run", verb_run}, {"help", verb_help}, {"img", verb_missing}, {"bench", verb_missing}, {"top", verb_missing},
 };
 
+/* Started with 0, 1 or 2 closed: nothing we open may take their place. */
+static void fill_standard_fds(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+			return;
+}
+
 int main(int argc, char **argv)
 {
+	fill_standard_fds();
+
 	const char *names[ARRAY_SIZE(verbs)];
 	const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 

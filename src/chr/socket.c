@@ -283,22 +283,30 @@ static int socket_open(struct chr *c, struct err *err)
 	s->listen_fd = -1;
 	if (!!s->path + !!s->port + (s->fd >= 0) != 1)
 		return err_set(err, -EINVAL, "a socket needs one of path=, port= (with host=) and fd=");
-	int fd = s->fd >= 0 ? (int)s->fd : s->path ? socket_unix(s, err) : socket_tcp(s, err);
+	/* A copy of an inherited one: the option may name it twice. */
+	int fd = s->fd >= 0 ? fcntl((int)MIN(s->fd, INT32_MAX), F_DUPFD_CLOEXEC, 3)
+		 : s->path  ? socket_unix(s, err)
+			    : socket_tcp(s, err);
+	struct stat st;
+	if (s->fd >= 0 && (fd < 0 || fstat(fd, &st) < 0 || !S_ISSOCK(st.st_mode))) {
+		if (fd >= 0)
+			close(fd);
+		return err_set(err, -ENOTSOCK, "descriptor %lld is not a socket", (long long)s->fd);
+	}
 	if (fd < 0)
 		return fd;
-	struct stat st;
-	if (fstat(fd, &st) < 0 || !S_ISSOCK(st.st_mode))
-		return err_set(err, -ENOTSOCK, "descriptor %d is not a socket", fd);
 	socket_describe(s, fd);
 	if (!s->server) {
 		int ret = socket_use(s, fd);
 		return ret ? err_set_errno(err, ret, "cannot watch the connection") : 0;
 	}
-	s->listen_fd = fd;
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	int ret = loop_watch(c->loop, fd, LOOP_READ, socket_accept, s);
-	if (ret)
+	if (ret) {
+		close(fd);
 		return err_set_errno(err, ret, "cannot watch the socket");
+	}
+	s->listen_fd = fd;
 	if (s->wait && (ret = socket_wait_client(s, err)))
 		return ret;
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);

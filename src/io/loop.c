@@ -183,7 +183,8 @@ static uint32_t watch_epoll_events(unsigned events)
 
 int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, unsigned events), void *arg)
 {
-	BUG_ON(*watch_find(l, fd));
+	if (*watch_find(l, fd))
+		return -EEXIST;
 	struct loop_watch_entry *w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;

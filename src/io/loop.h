@@ -25,7 +25,7 @@ struct loop;
 struct loop *loop_create(const char *name, struct err *err);
 void loop_destroy(struct loop *l);
 
-/* Watch fd for `events`; fn runs in the loop's thread. One watch per fd. */
+/* Watch fd for `events`; fn runs in the loop's thread. One watch per fd: -EEXIST for a second. */
 int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, unsigned events), void *arg);
 /* Change the events of a watched fd (0 keeps it but silent). */
 void loop_rewatch(struct loop *l, int fd, unsigned events);

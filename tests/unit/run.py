@@ -280,6 +280,13 @@ def case_stdin_forms():
         assert p.wait(PATIENCE) == 0
         assert sum(os.times()[2:4]) - used < 5
         assert not os.path.exists(path("pid"))
+    for closed in ((0,), (0, 1), (0, 1, 2)):
+        p = subprocess.Popen([KELVIN, *STOPPED, "-nographic", "-pidfile", path("pid"), "-qmp", f"unix:{path('qmp')},server,nowait"],
+                             preexec_fn=lambda fds=closed: [os.close(fd) for fd in fds])
+        q = Qmp("qmp")
+        q.command("qmp_capabilities")
+        q.command("quit")
+        assert p.wait(PATIENCE) == 0
     mine, its = socket.socketpair()
     p = subprocess.Popen([KELVIN, *STOPPED, "-nographic"], stdin=its, stdout=its, stderr=subprocess.DEVNULL)
     mine.sendall(b"\x01x")
@@ -482,6 +489,28 @@ def case_pty():
     os.write(fd, b"quit\r")
     assert p.wait(PATIENCE) == 0
     os.close(fd)
+
+
+def case_inherited():
+    """fd=: a listening socket of the caller's, as libvirt gives it; a bad or doubled number is an error or works, never a crash."""
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(path("qmp"))
+    s.listen(1)
+    a = f"socket,id=m,fd={s.fileno()},server=on,wait=off"
+    p = start("-display", "none", "-chardev", a, "-mon", "chardev=m,mode=control", pass_fds=[s.fileno()])
+    q = Qmp("qmp")
+    q.command("qmp_capabilities")
+    q.command("quit")
+    assert p.wait(PATIENCE) == 0
+    p = start("-display", "none", "-chardev", a, "-chardev", a.replace("id=m", "id=n"), pass_fds=[s.fileno()])
+    time.sleep(0.3)
+    p.terminate()
+    assert p.wait(PATIENCE) == 0
+    for bad in (0, 1, 999, 99999999999, -2):
+        p = subprocess.run([KELVIN, *STOPPED, "-display", "none", "-chardev", f"socket,id=m,fd={bad},server=on"],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+        assert p.returncode == 1 and p.stderr.count("\n") == 1, p
+    os.unlink(path("qmp"))
 
 
 def case_pidfile():
