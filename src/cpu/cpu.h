@@ -78,6 +78,8 @@ struct accel_irqchip {
 	int (*msi_route_update)(struct accel *a, int gsi, uint64_t addr, uint32_t data);
 	void (*msi_route_del)(struct accel *a, int gsi);
 	int (*irqfd)(struct accel *a, int gsi, int fd, bool assign);
+	/* The HPET has taken ISA interrupt 0 over from the engine's 8254, or gives it back. Any thread. */
+	void (*pit_legacy)(struct accel *a, bool hpet);
 };
 
 struct accel_ops {

@@ -250,6 +250,15 @@ static int pc_add_serial(struct vm *vm, struct err *err)
 	return 0;
 }
 
+/* The KVM engine's 8254 shares ISA interrupt 0 with the HPET. */
+static void pc_hpet_legacy(void *opaque, bool legacy)
+{
+	struct accel *a = ((struct vm *)opaque)->accel;
+
+	if (a->ops->irqchip && a->ops->irqchip->pit_legacy)
+		a->ops->irqchip->pit_legacy(a, legacy);
+}
+
 static int pc_add_devices(struct vm *vm, struct err *err)
 {
 	struct pc *pc = pc_of(vm);
@@ -272,6 +281,7 @@ static int pc_add_devices(struct vm *vm, struct err *err)
 		pc->hpet_dev = pc_add(vm, &hpet_dev_ops, NULL, NULL, err);
 		if (!pc->hpet_dev)
 			return -EIO;
+		hpet_set_legacy_hook(pc->hpet_dev, pc_hpet_legacy, vm);
 	}
 	pci_bus_set_windows(bus->pci, PC_IO_BASE, PC_LOW_MAX, PC_PCI_END, pc->mem64_base, pc->mem64_end);
 	return pc_add_serial(vm, err);

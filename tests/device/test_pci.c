@@ -189,6 +189,9 @@ static void test_config(void **state)
 	assert_int_equal(ports_read(b->r.bus.ports, 0xcfc, 4), 0xffffffff);
 	ports_write(b->r.bus.ports, 0xcf8, 0x80010000u | TOY << 8, 4);
 	assert_int_equal(ports_read(b->r.bus.ports, 0xcfc, 4), 0xffffffff);
+	/* AMD's extended registers do not alias the first 256 bytes */
+	ports_write(b->r.bus.ports, 0xcf8, 0x81000000u | TOY << 8, 4);
+	assert_int_equal(ports_read(b->r.bus.ports, 0xcfc, 4), 0xffffffff);
 	/* byte accesses to 0xcf8 leave the address alone */
 	cfg_addr(b, TOY, 0);
 	ports_write(b->r.bus.ports, 0xcf8, 0x55, 1);

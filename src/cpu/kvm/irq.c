@@ -146,6 +146,20 @@ static int kvm_irqfd(struct accel *a, int gsi, int fd, bool assign)
 	return rc;
 }
 
+static void kvm_pit_legacy(struct accel *a, bool hpet)
+{
+	struct kvm_accel *k = kvm_accel_of(a);
+	struct kvm_pit_state2 pit;
+	int rc = kvm_ioctl(k->vm_fd, KVM_GET_PIT2, &pit);
+
+	if (rc == 0) {
+		pit.flags = hpet ? pit.flags | KVM_PIT_FLAGS_HPET_LEGACY : pit.flags & ~KVM_PIT_FLAGS_HPET_LEGACY;
+		rc = kvm_ioctl(k->vm_fd, KVM_SET_PIT2, &pit);
+	}
+	if (rc < 0)
+		log_warn("kvm: the timer did not take note of the HPET's legacy mode");
+}
+
 const struct accel_irqchip kvm_irqchip_ops = {
     .set_gsi = kvm_set_gsi,
     .send_msi = kvm_send_msi,
@@ -153,6 +167,7 @@ const struct accel_irqchip kvm_irqchip_ops = {
     .msi_route_update = kvm_msi_route_update,
     .msi_route_del = kvm_msi_route_del,
     .irqfd = kvm_irqfd,
+    .pit_legacy = kvm_pit_legacy,
 };
 
 int kvm_doorbell(struct accel *a, bool port, uint64_t addr, unsigned size, bool match, uint64_t value, int fd,

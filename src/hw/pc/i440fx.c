@@ -18,7 +18,8 @@
 #define CONFIG_PORTS	   8
 #define CONFIG_DATA_OFFSET 4 /* 0xCFC */
 #define CONFIG_ENABLE	   BIT(31)
-#define RCR_OFFSET	   1 /* 0xCF9 */
+#define CONFIG_ELSEWHERE   0x7fff0000u /* reserved bits, extended registers, other buses: nobody is there */
+#define RCR_OFFSET	   1	       /* 0xCF9 */
 #define RCR_HARD	   BIT(1)
 #define RCR_CPU		   BIT(2) /* 0 to 1: reset */
 
@@ -54,7 +55,7 @@ static uint64_t i440fx_port_read(void *opaque, uint64_t off, unsigned size)
 	uint32_t a = s->config_address;
 
 	if (off >= CONFIG_DATA_OFFSET) {
-		if (!(a & CONFIG_ENABLE) || (a >> 16 & 0xff))
+		if (!(a & CONFIG_ENABLE) || (a & CONFIG_ELSEWHERE))
 			return UINT32_MAX;
 		return pci_config_read(s->pci.dev.bus->pci, a >> 8 & 0xff, (a & 0xfc) | (off & 3), size);
 	}
@@ -71,11 +72,11 @@ static void i440fx_port_write(void *opaque, uint64_t off, uint64_t val, unsigned
 	uint32_t a = s->config_address;
 
 	if (off >= CONFIG_DATA_OFFSET) {
-		if ((a & CONFIG_ENABLE) && !(a >> 16 & 0xff))
+		if ((a & CONFIG_ENABLE) && !(a & CONFIG_ELSEWHERE))
 			pci_config_write(s->pci.dev.bus->pci, a >> 8 & 0xff, (a & 0xfc) | (off & 3), (uint32_t)val,
 					 size);
 	} else if (off == 0 && size == 4) {
-		s->config_address = (uint32_t)val & ~(0x7f000003u);
+		s->config_address = (uint32_t)val & ~3u;
 	} else if (off == RCR_OFFSET && size == 1) {
 		i440fx_write_rcr(s, (uint8_t)val);
 	}
