@@ -300,7 +300,6 @@ static int deliver_real(struct soft_cpu *c, const struct event *e)
 
 static int deliver(struct soft_cpu *c, const struct event *e)
 {
-	codesync_defer(c);
 	if (!(c->s.cr0 & CR0_PE))
 		return deliver_real(c, e);
 	return sys_long(c) ? deliver_long(c, e) : deliver_legacy(c, e);
@@ -602,7 +601,6 @@ int exc_iret(struct soft_cpu *c, const struct insn *i)
 	if (r)
 		return r;
 	c->s.nmi_blocked = false;
-	codesync_defer(c);
 	soft_mode_changed(c);
 	soft_recheck_intr(c);
 	return INSN_JUMP;

@@ -324,6 +324,7 @@ static void first_insn(struct soft_cpu *c)
 int soft_vcpu_run(struct vcpu *v)
 {
 	struct soft_cpu *c = soft_cpu_of(v);
+	int r;
 
 	/* Translated code finds this structure through GS. */
 	syscall(SYS_arch_prctl, ARCH_SET_GS, (unsigned long)c);
@@ -341,7 +342,10 @@ int soft_vcpu_run(struct vcpu *v)
 			continue;
 		}
 		first_insn(c);
-		if (run_code(c))
+		atomic_fetch_add(&c->turns, 1);
+		r = run_code(c);
+		atomic_fetch_add(&c->turns, 1);
+		if (r)
 			exc_deliver_raised(c);
 	}
 }

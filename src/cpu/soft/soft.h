@@ -157,7 +157,7 @@ struct soft_cpu {
 	bool vendor_intel; /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
 	bool debug_active; /* DR7 enables something: run.c steps */
 	unsigned pauses;
-	uint64_t codesync_seen; /* codesync.c */
+	_Atomic uint32_t turns; /* of the run loop: odd while guest code runs; codesync.c */
 	_Atomic bool sleeping;
 };
 
@@ -301,24 +301,16 @@ void code_fini(struct accel *a);
 
 /* code.c: these chunks (64 bytes each) of the page were noted as code just now. Any vCPU thread. */
 void codesync_note(struct accel *a, uint64_t page_index, uint64_t chunks);
-uint64_t codesync_head(const struct accel *a);
 void codesync_check_slow(struct soft_cpu *c);
+bool codesync_pending(const struct accel *a);
 int codesync_init(struct accel *a, struct err *err);
 void codesync_fini(struct accel *a);
-/*
- * At serializing events: code noted since the last one is still what is in memory, or is invalidated. Own
- * thread. _check takes locks and runs any C: interrupts (run loop), CPUID. _defer, for places that translated code
- * reaches without unloading its registers (exceptions, IRET, MOV CR), leaves it to the run loop's next turn.
- */
+/* At serializing events, own thread, outside translated code: code noted lately is still what is in memory, or is
+ * invalidated. */
 static inline void codesync_check(struct soft_cpu *c)
 {
-	if (unlikely(codesync_head(c->v.accel) != c->codesync_seen))
+	if (unlikely(codesync_pending(c->v.accel)))
 		codesync_check_slow(c);
-}
-static inline void codesync_defer(struct soft_cpu *c)
-{
-	if (unlikely(codesync_head(c->v.accel) != c->codesync_seen))
-		atomic_fetch_or(&c->v.requests, VCPU_REQ_CODE);
 }
 
 /* ---- interpreter ---------------------------------------------------------- */

@@ -122,7 +122,6 @@ static int mov_to_cr(struct soft_cpu *c, const struct insn *i)
 		return EXC_RAISED;
 	if (!c->long64)
 		val = (uint32_t)val;
-	codesync_defer(c);
 	switch (i->op[0].reg) {
 	case 0: return write_cr0(c, val);
 	case 2: c->s.cr2 = val; return INSN_NEXT;
