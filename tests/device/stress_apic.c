@@ -187,9 +187,55 @@ static void test_stress(void **state)
 	rig_fini(&rig);
 }
 
+/* ---- the timer devices: two vCPUs program them at random while the loop fires their timers ------ */
+
+static void *hammer_main(void *arg)
+{
+	uint64_t x = (uint64_t)(uintptr_t)arg * 0x9e3779b97f4a7c15ull + 1;
+	static const uint16_t port[] = {0x40,  0x42,  0x43,  0x61,  0x70, 0x71, 0x3f8,
+					0x3f9, 0x3fa, 0x3fb, 0x3fc, 0x20, 0x21};
+
+	for (unsigned i = 0; i < 20000; i++) {
+		x = x * 6364136223846793005ull + 1442695040888963407ull;
+		if (x >> 63) {
+			mem_write(&rig.mem, 0xfed00000 + (x >> 32) % 0x180 / 4 * 4, (uint32_t)(x >> 20) & 0xffff, 4);
+			mem_read(&rig.mem, 0xfed000f0, 8);
+		} else {
+			out8(&rig, port[(x >> 32) % ARRAY_SIZE(port)], (uint8_t)(x >> 24));
+			in8(&rig, port[(x >> 40) % ARRAY_SIZE(port)]);
+		}
+		if (i % 64 == 0) /* legacy replacement on and off: the HPET calls the other two */
+			mem_write(&rig.mem, 0xfed00010, x >> 50 & 3, 4);
+	}
+	return NULL;
+}
+
+static void test_stress_timers(void **state)
+{
+	pthread_t hammer[2], loop;
+
+	rig_init(&rig, 1);
+	vmclock_start(&rig.clock);
+	rig_dev(&rig, &pit_dev_ops, NULL);
+	rig_dev(&rig, &rtc_dev_ops, NULL);
+	rig_dev(&rig, &hpet_dev_ops, NULL);
+	rig_dev(&rig, &serial_dev_ops, NULL);
+	pthread_create(&loop, NULL, loop_main, NULL);
+	for (uintptr_t i = 0; i < 2; i++)
+		pthread_create(&hammer[i], NULL, hammer_main, (void *)i);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(hammer[i], NULL);
+	loop_stop(rig.bus.loop);
+	pthread_join(loop, NULL);
+	dev_reset_all(&rig.bus);
+	assert_int_equal(mem_read(&rig.mem, 0xfed00010, 4), 0);
+	assert_int_equal(in8(&rig, 0x3fd), 0x60);
+	rig_fini(&rig);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stress)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stress), cmocka_unit_test(test_stress_timers)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
