@@ -178,7 +178,9 @@ static bool random_insn(uint8_t *buf, unsigned *len, unsigned *undefined)
 	    zi.meta.category == ZYDIS_CATEGORY_SYSCALL || zi.meta.category == ZYDIS_CATEGORY_SYSRET ||
 	    zi.meta.category == ZYDIS_CATEGORY_SEGOP || zi.meta.category == ZYDIS_CATEGORY_XSAVE ||
 	    zi.meta.category == ZYDIS_CATEGORY_RDRAND || zi.meta.category == ZYDIS_CATEGORY_RDSEED ||
-	    zi.meta.category == ZYDIS_CATEGORY_STRINGOP || zi.meta.category == ZYDIS_CATEGORY_MISC)
+	    (zi.meta.category == ZYDIS_CATEGORY_STRINGOP &&
+	     (zi.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE))) ||
+	    zi.meta.category == ZYDIS_CATEGORY_MISC)
 		return false;
 	if (zi.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED || zi.meta.isa_set == ZYDIS_ISA_SET_AMD3DNOW)
 		return false;

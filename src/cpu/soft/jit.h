@@ -105,7 +105,7 @@ struct jit_block;
 /* An instruction the interpreter's handler executes, decoded. */
 struct jit_step {
 	struct insn insn;
-	bool quiet; /* the handler uses no vector registers and calls nothing that does */
+	bool quiet, string; /* the handler uses no vector registers and calls nothing that does; MOVS, STOS */
 };
 
 /* A direct exit to an offset in the same page. */
@@ -174,6 +174,7 @@ struct jit_heat {
 #define JIT_SALTS     64
 #define JIT_SALT_BITS 15
 #define JIT_BLOOM     4096
+#define JIT_JUMP_LOG  4096
 
 struct jit_cpu {
 	_Atomic bool inside;
@@ -185,6 +186,11 @@ struct jit_cpu {
 	} salt[JIT_SALTS];
 	uint64_t next_salt;
 	uint64_t bloom[JIT_BLOOM / 64];
+	/* Entries made since a table was empty, to empty it again at the price of those. */
+	struct {
+		unsigned n;
+		uint16_t entry[JIT_JUMP_LOG];
+	} log[MMU_MODES];
 	uint64_t n_reason[REASON_COUNT], n_translated, n_interp_blocks, n_lookups;
 	ZydisDecoder decoder;
 	struct jit_heat heat[JIT_HEAT_SIZE];
@@ -220,6 +226,9 @@ struct jit_slow {
 };
 struct jit_slow jit_slow_read(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
 struct jit_slow jit_slow_vec(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);
+/* MOVS and STOS: INSN_NEXT, INSN_JUMP, EXC_RAISED, or JIT_STRING_NOT: the handler must do it. */
+#define JIT_STRING_NOT (-2)
+int jit_string(struct soft_cpu *c, const struct insn *i);
 bool jit_vec_load(struct soft_cpu *c);
 void jit_vec_unload(struct soft_cpu *c);
 struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, uint8_t *bounce);

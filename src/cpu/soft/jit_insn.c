@@ -1243,6 +1243,22 @@ static bool handler_quiet(const struct insn *i)
 	}
 }
 
+static bool is_string(const struct insn *i)
+{
+	switch (i->mnemonic) {
+	case ZYDIS_MNEMONIC_MOVSB:
+	case ZYDIS_MNEMONIC_MOVSW:
+	case ZYDIS_MNEMONIC_MOVSQ:
+	case ZYDIS_MNEMONIC_STOSB:
+	case ZYDIS_MNEMONIC_STOSW:
+	case ZYDIS_MNEMONIC_STOSD:
+	case ZYDIS_MNEMONIC_STOSQ: return true;
+	case ZYDIS_MNEMONIC_MOVSD:
+		return i->bytes[i->length - 1] == 0xa5 && i->op[0].kind != OPD_VEC && i->op[1].kind != OPD_VEC;
+	default: return false;
+	}
+}
+
 /* Leave for the handler of one instruction; false when it cannot be decoded. */
 bool x_exit_step(struct xlat *x, const struct xinsn *in)
 {
@@ -1256,6 +1272,7 @@ bool x_exit_step(struct xlat *x, const struct xinsn *in)
 		return false;
 	j->arena_used += sizeof(*s);
 	s->quiet = handler_quiet(&s->insn);
+	s->string = is_string(&s->insn);
 	x_flags_to_slot(x, F_ALL);
 	e_mov_imm32(&x->e, H_RAX, in->off);
 	e_mov_imm64(&x->e, H_RCX, (uint64_t)(uintptr_t)s);

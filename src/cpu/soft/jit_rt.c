@@ -165,6 +165,77 @@ struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, 
 	return (struct jit_slow){.addend = (uint64_t)(uintptr_t)p - lin, .ok = 1};
 }
 
+/* ---- string instructions --------------------------------------------------- */
+
+static uint64_t left_in_page(uint64_t lin)
+{
+	return PAGE_SIZE - (lin & (PAGE_SIZE - 1));
+}
+
+/* The host's own instruction: the same for every overlap. */
+static void host_string(bool move, unsigned size, uint8_t *to, const uint8_t *from, uint64_t n, uint64_t val)
+{
+	if (move) {
+		switch (size) {
+		case 1: __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory"); break;
+		case 2: __asm__ volatile("rep movsw" : "+D"(to), "+S"(from), "+c"(n) : : "memory"); break;
+		case 4: __asm__ volatile("rep movsl" : "+D"(to), "+S"(from), "+c"(n) : : "memory"); break;
+		default: __asm__ volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(n) : : "memory"); break;
+		}
+		return;
+	}
+	switch (size) {
+	case 1: __asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(val) : "memory"); break;
+	case 2: __asm__ volatile("rep stosw" : "+D"(to), "+c"(n) : "a"(val) : "memory"); break;
+	case 4: __asm__ volatile("rep stosl" : "+D"(to), "+c"(n) : "a"(val) : "memory"); break;
+	default: __asm__ volatile("rep stosq" : "+D"(to), "+c"(n) : "a"(val) : "memory"); break;
+	}
+}
+
+int jit_string(struct soft_cpu *c, const struct insn *i)
+{
+	bool rep = i->prefixes & (INSN_REP | INSN_REPNE);
+	unsigned opcode = i->bytes[i->length - 1]; /* A4 A5 MOVS, AA AB STOS */
+	bool move = (opcode & 0xfe) == 0xa4;
+	unsigned size = opcode & 1 ? i->opsize : 1;
+	uint64_t *g = c->s.gpr;
+
+	if (i->addrsize != 8 || (c->s.rflags & FLAG_DF) || (c->s.dr[7] & 0xff) || i->mem_seg == S_FS ||
+	    i->mem_seg == S_GS)
+		return JIT_STRING_NOT;
+	while (!rep || g[R_RCX]) {
+		uint64_t n = left_in_page(g[R_RDI]) / size;
+		uint8_t *to, *from = NULL;
+		unsigned flags;
+
+		if (move)
+			n = MIN(n, left_in_page(g[R_RSI]) / size);
+		n = MIN(n, rep ? g[R_RCX] : 1);
+		if (!n || !canonical(g[R_RDI]) || (move && !canonical(g[R_RSI])))
+			return JIT_STRING_NOT;
+		if (move) {
+			if (host_of(c, g[R_RSI], (unsigned)(n * size), MMU_READ, &from, &flags))
+				return EXC_RAISED;
+			if (!from)
+				return JIT_STRING_NOT;
+		}
+		if (host_of(c, g[R_RDI], (unsigned)(n * size), MMU_WRITE, &to, &flags))
+			return EXC_RAISED;
+		if (!to || (flags & MMU_HOST_CODE))
+			return JIT_STRING_NOT;
+		host_string(move, size, to, from, n, g[R_RAX]);
+		g[R_RDI] += n * size;
+		if (move)
+			g[R_RSI] += n * size;
+		if (!rep)
+			break;
+		g[R_RCX] -= n;
+		if (g[R_RCX] && soft_attention(c))
+			return INSN_JUMP;
+	}
+	return INSN_NEXT;
+}
+
 /* ---- finding blocks ------------------------------------------------------- */
 
 unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key)
@@ -206,8 +277,19 @@ static void inside_leave(struct jit_cpu *jc)
 
 static void table_clear(struct soft_cpu *c, unsigned idx)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++)
-		c->jit_jump[idx][i].va = JIT_NO_VA(i);
+	struct jit_cpu *jc = c->jit;
+
+	if (jc->log[idx].n <= JIT_JUMP_LOG) {
+		for (unsigned i = 0; i < jc->log[idx].n; i++) {
+			unsigned n = jc->log[idx].entry[i];
+
+			c->jit_jump[idx][n].va = JIT_NO_VA(n);
+		}
+	} else {
+		for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++)
+			c->jit_jump[idx][i].va = JIT_NO_VA(i);
+	}
+	jc->log[idx].n = 0;
 }
 
 static void tables_clear(struct soft_cpu *c)
@@ -295,6 +377,10 @@ static void table_enter(struct soft_cpu *c, struct jit_jump *e, const struct jit
 	if (c->mmu_index != MMU_USER && !jc->kernel_by_asid && !mmu_fetched_global(c, rip))
 		jc->kernel_by_asid = true;
 	jc->bloom[bit / 64] |= 1ull << (bit % 64);
+	if (jc->log[c->mmu_index].n < JIT_JUMP_LOG)
+		jc->log[c->mmu_index].entry[jc->log[c->mmu_index].n] = (uint16_t)(e - c->jit_jump[c->mmu_index]);
+	if (jc->log[c->mmu_index].n <= JIT_JUMP_LOG)
+		jc->log[c->mmu_index].n++;
 	e->va = rip ^ table_salt(c);
 	e->code = b->entry_b;
 }
@@ -434,7 +520,10 @@ static bool run_step(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 	unsigned length = s->insn.length;
 	int ret;
 
-	if (s->quiet) {
+	ret = s->string ? jit_string(c, &s->insn) : JIT_STRING_NOT;
+	if (ret != JIT_STRING_NOT) {
+		/* done */
+	} else if (s->quiet) {
 		ret = s->insn.exec(c, &s->insn);
 	} else {
 		/* It may wait for the translator's lock: not inside, so with a copy. */

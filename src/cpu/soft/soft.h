@@ -93,7 +93,7 @@ struct block_cache;
 struct jit_cpu;
 
 /* Translated code by linear address; jit.h. */
-#define JIT_JUMP_BITS  12
+#define JIT_JUMP_BITS  14
 #define JIT_JUMP_SHIFT 8 /* index = (va ^ va >> 8) of these bits */
 struct jit_jump {
 	uint64_t va;
