@@ -106,9 +106,9 @@ struct jit_exchange {
 	uint64_t page;	/* linear address of the page being executed */
 	uint64_t arg;
 	uint32_t reason;
-	bool vec_live;	/* the guest's vector and x87 state is in the host's registers */
-	uint64_t xmask; /* XSAVE components it has */
-	uint64_t salt;	/* of this address space in the user part of jit_jump */
+	bool vec_live;		      /* the guest's vector and x87 state is in the host's registers */
+	uint64_t xmask;		      /* XSAVE components it has */
+	uint64_t salt;		      /* of this address space in the user part of jit_jump */
 	uint32_t jump_key[MMU_MODES]; /* the mode each part of jit_jump is for */
 };
 
