@@ -302,6 +302,7 @@ static void tables_clear(struct soft_cpu *c)
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(jc->bloom); i++)
 		jc->bloom[i] = 0;
+	jc->kernel_by_asid = false;
 }
 
 /* The user part holds entries of several address spaces, told apart by a salt above bit 47 of their addresses. */
@@ -345,6 +346,7 @@ static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 		if (jc->kernel_by_asid) {
 			table_clear(c, MMU_KERNEL);
 			table_clear(c, MMU_KERNEL_AC);
+			jc->kernel_by_asid = false;
 		}
 	}
 	if (unlikely(c->jx.jump_key[idx] != c->mode_key)) {
