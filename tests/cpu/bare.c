@@ -68,6 +68,11 @@ static void request(void *opaque, enum vm_request what, int status, const char *
 
 void bare_init(struct bare *b, unsigned ncpus, const char *accel_options)
 {
+	bare_init_cpu(b, ncpus, accel_options, NULL);
+}
+
+void bare_init_cpu(struct bare *b, unsigned ncpus, const char *accel_options, const char *cpu)
+{
 	struct cpuid_entry cpuid[CPU_MODEL_MAX_ENTRIES];
 	struct ram_config ram = {.size = BARE_RAM};
 	struct accel_config cfg = {
@@ -94,7 +99,7 @@ void bare_init(struct bare *b, unsigned ncpus, const char *accel_options)
 	assert_int_equal(mem_add_ram(&b->mem, "ram", 0, BARE_RAM, &ram, false, &err), 0);
 	vmclock_init(&b->clock);
 	n = soft_supported_cpuid(cpuid, ARRAY_SIZE(cpuid));
-	assert_int_equal(cpu_model_build(&b->model, NULL, "max", cpuid, n, &err), 0);
+	assert_int_equal(cpu_model_build(&b->model, cpu, "max", cpuid, n, &err), 0);
 	b->model.sockets = b->model.threads = 1;
 	b->model.cores = ncpus;
 	assert_int_equal(opts_parse(accel_options, "accel", &options, &err), 0);

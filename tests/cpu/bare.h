@@ -47,6 +47,8 @@ struct bare {
 };
 
 void bare_init(struct bare *b, unsigned ncpus, const char *accel_options);
+/* The same with -cpu's argument. */
+void bare_init_cpu(struct bare *b, unsigned ncpus, const char *accel_options, const char *cpu);
 void bare_fini(struct bare *b);
 /* 64-bit state at BARE_CODE with the fixed places; CPL 0. */
 void bare_long_mode(struct bare *b, unsigned cpu);

@@ -396,6 +396,40 @@ static void test_xsave(void **state)
 	assert_int_equal(bare_stopped_in(&b, 0), EXC_GP);
 }
 
+/* ---- opcodes that depend on the model --------------------------------------------------------------------- */
+
+BARE_ASM(asm_count, "mov $77, %eax\n mov %eax, %ebx\n mov $100, %ebp\n"
+		    "1: xor %ecx, %ecx\n stc\n tzcnt %ecx, %eax\n setc %dl\n stc\n lzcnt %ecx, %ebx\n setc %dh\n"
+		    "dec %ebp\n jnz 1b\n mov $0x10, %ecx\n tzcnt %ecx, %esi\n lzcnt %ecx, %edi\n out %al, $0xf4\n");
+
+/* Without the features F3 0F BC and BD are BSF and BSR: zero leaves the destination. */
+static void test_bit_scan(void **state)
+{
+	static const struct {
+		const char *accel, *cpu;
+		bool have;
+	} cases[] = {{"soft,jit=off", "max,-bmi1,-abm", false},
+		     {"soft,jit-always=on", "max,-bmi1,-abm", false},
+		     {"soft,jit=off", "max", true},
+		     {"soft,jit-always=on", "max", true}};
+
+	for (unsigned n = 0; n < ARRAY_SIZE(cases); n++) {
+		bool have;
+
+		bare_fini(&b);
+		bare_init_cpu(&b, 1, cases[n].accel, cases[n].cpu);
+		bare_long_mode(&b, 0);
+		c = bare_cpu(&b, 0);
+		have = cases[n].have && cpu_model_has(&b.model, "bmi1") && cpu_model_has(&b.model, "abm");
+		RUN(asm_count);
+		assert_int_equal(bare_stopped_in(&b, 0), -1);
+		assert_int_equal(c->s.gpr[R_RAX], have ? 32 : 77);
+		assert_int_equal(c->s.gpr[R_RBX], have ? 32 : 77);
+		assert_int_equal(c->s.gpr[R_RSI], 4);
+		assert_int_equal(c->s.gpr[R_RDI], have ? 27 : 4);
+	}
+}
+
 /* ---- cross-modifying code ---------------------------------------------------------------------------------- */
 
 BARE_ASM(asm_patched, "1: mov $1, %al\n out %al, $0xf4\n cpuid\n jmp 1b\n");
@@ -424,6 +458,7 @@ int main(void)
 	    T(test_far_to_compat), T(test_lar),
 	    T(test_ports),	   T(test_msr),
 	    T(test_xsave),	   T(test_late_store),
+	    T(test_bit_scan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,9 @@
 
 enum decode_mode { MODE_16, MODE_32, MODE_64, DECODE_MODES };
 
-static ZydisDecoder decoders[DECODE_MODES][2]; /* second: AMD's near branches */
+/* The second index says what the CPU model has: enum decode_variant bits. */
+enum decode_variant { VARIANT_AMD = 1, VARIANT_LZCNT = 2, VARIANT_TZCNT = 4, VARIANTS = 8 };
+static ZydisDecoder decoders[DECODE_MODES][VARIANTS];
 struct handler {
 	insn_fn *fn;
 	insn_fn *(*select)(const struct insn *i);
@@ -24,15 +26,7 @@ static struct handler handlers[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 static bool host_is_amd;
 static pthread_once_t decode_once = PTHREAD_ONCE_INIT;
 
-/* CPUID 8000_0001h ECX bit 5; clang's __builtin_cpu_supports does not know the name. */
-static bool host_has_lzcnt(void)
-{
-	unsigned a, b, c, d;
-
-	return __get_cpuid(0x80000001, &a, &b, &c, &d) && c & bit_LZCNT;
-}
-
-static void decoder_setup(ZydisDecoder *d, ZydisMachineMode mode, ZydisStackWidth width, bool amd)
+static void decoder_setup(ZydisDecoder *d, ZydisMachineMode mode, ZydisStackWidth width, unsigned variant)
 {
 	/* Modes Zydis turns on for CPUs that have the feature; ours read these opcodes as NOPs. */
 	static const ZydisDecoderMode off[] = {ZYDIS_DECODER_MODE_MPX, ZYDIS_DECODER_MODE_CET,
@@ -41,10 +35,10 @@ static void decoder_setup(ZydisDecoder *d, ZydisMachineMode mode, ZydisStackWidt
 	BUG_ON(!ZYAN_SUCCESS(ZydisDecoderInit(d, mode, width)));
 	for (unsigned k = 0; k < ARRAY_SIZE(off); k++)
 		ZydisDecoderEnableMode(d, off[k], ZYAN_FALSE);
-	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_AMD_BRANCHES, amd);
-	/* F3 0F BD/BC are BSR and BSF on a host without them: what is not there must not be named. */
-	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_LZCNT, host_has_lzcnt());
-	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_TZCNT, __builtin_cpu_supports("bmi") != 0);
+	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_AMD_BRANCHES, (variant & VARIANT_AMD) != 0);
+	/* F3 0F BD/BC are BSR and BSF on a CPU without them: what is not there must not be named. */
+	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_LZCNT, (variant & VARIANT_LZCNT) != 0);
+	ZydisDecoderEnableMode(d, ZYDIS_DECODER_MODE_TZCNT, (variant & VARIANT_TZCNT) != 0);
 }
 
 static void handlers_add(const struct ops_entry *e)
@@ -63,10 +57,10 @@ static void decode_setup(void)
 							 ops_misc_table,   ops_legacy_table};
 
 	host_is_amd = __builtin_cpu_is("amd");
-	for (unsigned amd = 0; amd < 2; amd++) {
-		decoder_setup(&decoders[MODE_16][amd], ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16, amd);
-		decoder_setup(&decoders[MODE_32][amd], ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32, amd);
-		decoder_setup(&decoders[MODE_64][amd], ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64, amd);
+	for (unsigned v = 0; v < VARIANTS; v++) {
+		decoder_setup(&decoders[MODE_16][v], ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16, v);
+		decoder_setup(&decoders[MODE_32][v], ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32, v);
+		decoder_setup(&decoders[MODE_64][v], ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64, v);
 	}
 	for (unsigned k = 0; k < ARRAY_SIZE(tables); k++)
 		handlers_add(tables[k]);
@@ -84,7 +78,10 @@ static const ZydisDecoder *decoder_of(const struct soft_cpu *c)
 			     : c->mode_key & SOFT_KEY_CODE32 ? MODE_32
 							     : MODE_16;
 
-	return &decoders[m][interp_decode_info(c)->amd_branches];
+	const struct decode_info *info = interp_decode_info(c);
+
+	return &decoders[m][(info->amd_branches ? VARIANT_AMD : 0) | (info->lzcnt ? VARIANT_LZCNT : 0) |
+			    (info->isa[ZYDIS_ISA_SET_BMI1] ? VARIANT_TZCNT : 0)];
 }
 
 /* ---- operands --------------------------------------------------------------- */

@@ -392,6 +392,7 @@ int interp_init(struct soft_cpu *c, struct err *err)
 	c->blocks = bc;
 	isa_init(c, bc->info.isa);
 	bc->info.amd_branches = isa_vendor_is_amd(c);
+	bc->info.lzcnt = cpu_model_has(c->v.accel->cfg.model, "abm");
 	ret = stub_init(c, err);
 	if (ret)
 		interp_fini(c);

@@ -63,6 +63,9 @@ static void emit_guest(struct xlat *x, const struct xinsn *in, const struct role
 		for (unsigned i = 0; i < zi->raw.prefix_count; i++) {
 			uint8_t b = zi->raw.prefixes[i].value;
 
+			/* TZCNT and LZCNT of a model without them: the host must not see the prefix. */
+			if (zi->mnemonic == ZYDIS_MNEMONIC_BSF || zi->mnemonic == ZYDIS_MNEMONIC_BSR)
+				b = b == 0x66 ? b : 0;
 			if (zi->raw.prefixes[i].type != ZYDIS_PREFIX_TYPE_IGNORED &&
 			    (b == 0x66 || b == 0xf2 || b == 0xf3 || b == 0xf0))
 				e1(e, b);

@@ -78,7 +78,7 @@ static const struct msr_entry msr_table[] = {
     {0xcd, 0xcd, MSR_READONLY, 0, 3, NULL},    /* FSB_FREQ */
     {0x140, 0x140, MSR_CONST, 0, 0, NULL},     /* MISC_FEATURES_ENABLES */
     {0x34, 0x34, MSR_READONLY, 0, 0, NULL},    /* SMI_COUNT */
-    {0xda0, 0xda0, MSR_CONST, 0, 0, "xsaves"}, /* XSS: no supervisor components */
+    {0xda0, 0xda0, MSR_STORE, ST(xss), 0, "xsaves"}, /* no supervisor components */
     /* AMD's: configuration that a guest looks at and may write back */
     {0xc0010010, 0xc0010010, MSR_CONST, 0, 0, NULL},	     /* SYSCFG */
     {0xc0010015, 0xc0010015, MSR_CONST, 0, BIT(24), NULL},   /* HWCR: TscFreqSel */

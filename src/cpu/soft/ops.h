@@ -37,6 +37,7 @@ void stub_flush(struct soft_cpu *c);
 /* Per-CPU facts decode needs; filled by interp_init. */
 struct decode_info {
 	bool isa[ISA_SETS];
+	bool lzcnt;	   /* without it (TZCNT: BMI1) the opcode is BSR */
 	bool amd_branches; /* 66-prefixed near branches are 16 bits wide in 64-bit mode */
 };
 const struct decode_info *interp_decode_info(const struct soft_cpu *c);
