@@ -321,9 +321,12 @@ static void chr_updated(void *arg)
 		return;
 	pthread_mutex_lock(&c->lock);
 	bool lost = c->connected && c->eof && c->wfd >= 0 && c->rfd == c->wfd;
+	bool came = !c->connected && c->ops->poll_peer && c->ops->poll_peer(c);
 	pthread_mutex_unlock(&c->lock);
 	if (lost && c->ops->ended)
 		c->ops->ended(c);
+	else if (came)
+		chr_set_connected(c, true);
 	if (c->mux)
 		mux_drain(c);
 	chr_update(c);
@@ -398,6 +401,15 @@ static size_t chr_room_or_pause(struct chr *c)
 	return room;
 }
 
+static void chr_input_ended(struct chr *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->eof = true;
+	pthread_mutex_unlock(&c->lock);
+	if (c->ops->ended)
+		c->ops->ended(c);
+}
+
 static void chr_read(struct chr *c)
 {
 	uint8_t buf[CHR_READ_MAX];
@@ -412,9 +424,7 @@ static void chr_read(struct chr *c)
 		size_t len = c->ops->filter ? c->ops->filter(c, buf, (size_t)n) : (size_t)n;
 		chr_input(c, buf, len);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		c->eof = true;
-		if (c->ops->ended)
-			c->ops->ended(c);
+		chr_input_ended(c);
 		chr_update(c);
 	}
 }
@@ -434,16 +444,17 @@ static void chr_fd_event(void *arg, unsigned events)
 {
 	struct chr *c = arg;
 
+	pthread_mutex_lock(&c->lock);
+	bool blocked = c->blocked, eof = c->eof;
+	pthread_mutex_unlock(&c->lock);
 	/* The peer hung up while we do not read: nothing would tell us again but this event, for ever. */
 	if ((events & (LOOP_HUP | LOOP_READ)) == LOOP_HUP && c->rfd == c->wfd && c->connected) {
-		c->eof = true;
-		if (c->ops->ended)
-			c->ops->ended(c);
+		chr_input_ended(c);
 		return;
 	}
-	if (events & (LOOP_WRITE | LOOP_HUP) && c->blocked)
+	if (events & (LOOP_WRITE | LOOP_HUP) && blocked)
 		chr_became_writable(c);
-	if ((events & (LOOP_READ | LOOP_HUP)) && c->rfd >= 0 && c->connected && !c->eof)
+	if ((events & (LOOP_READ | LOOP_HUP)) && c->rfd >= 0 && c->connected && !eof)
 		chr_read(c);
 }
 

@@ -2,6 +2,7 @@
 /* chr: backends, the mux, legacy shorthands, and a terminal that is as it was afterwards. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <pty.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -238,6 +239,61 @@ static void test_pty(void **state)
 	chr_destroy_all();
 }
 
+/* A vCPU writes without pause while clients come, read a little, and go. */
+static struct chr *race_chr;
+static _Atomic bool race_end;
+static _Atomic unsigned race_room; /* the device's free input bytes */
+static size_t race_can(void *o)
+{
+	return race_room;
+}
+static void race_receive(void *o, const uint8_t *b, size_t n)
+{
+	assert_true(n <= race_room);
+	race_room -= (unsigned)n;
+}
+static void *race_writer(void *arg)
+{
+	while (!race_end) {
+		size_t n = chr_write(race_chr, "0123456789abcdef", 16);
+		assert_true(n <= 16);
+		if (race_room == 0) {
+			race_room = 7;
+			chr_fe_ready(race_chr, arg);
+		}
+	}
+	return NULL;
+}
+static void test_race(void **state)
+{
+	struct err e = {0};
+	struct chr_fe fe = {race_can, race_receive, NULL, &race_end};
+	char text[300], buf[4096];
+	pthread_t thread;
+
+	snprintf(text, sizeof(text), "socket,id=r,path=%s,server=on,wait=off", in_dir("race"));
+	race_chr = chr_create(text, loop, &e);
+	assert_int_equal(chr_attach(race_chr, &fe, "race", &e), 0);
+	assert_int_equal(pthread_create(&thread, NULL, race_writer, &race_end), 0);
+	for (int i = 0; i < 100; i++) {
+		int fd = dial(in_dir("race"));
+		assert_int_equal(write(fd, "some input for the guest", 24), 24);
+		/* The last client's end must be seen before the backlog is full: this thread is the server too. */
+		for (int k = 0; k < 500 && recv(fd, buf, 1, MSG_DONTWAIT | MSG_PEEK) < 0; k++)
+			turn(1);
+		for (int k = 0; k < 1 + i % 4; k++) {
+			turn(1);
+			if (recv(fd, buf, i % 2 ? 10 : sizeof(buf), MSG_DONTWAIT) < 0)
+				assert_int_equal(errno, EAGAIN); /* not accepted yet */
+		}
+		close(fd);
+		turn(i % 3);
+	}
+	race_end = true;
+	pthread_join(thread, NULL);
+	chr_destroy_all();
+}
+
 /* Two frontends on one pty with mux: escapes, focus, and a guest that reads nothing. */
 static int quits;
 static void quit(void)
@@ -451,8 +507,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_file_null), cmocka_unit_test(test_socket), cmocka_unit_test(test_telnet),
-	    cmocka_unit_test(test_pty),	      cmocka_unit_test(test_mux),    cmocka_unit_test(test_legacy),
-	    cmocka_unit_test(test_errors),    cmocka_unit_test(test_stdio),
+	    cmocka_unit_test(test_pty),	      cmocka_unit_test(test_race),   cmocka_unit_test(test_mux),
+	    cmocka_unit_test(test_legacy),    cmocka_unit_test(test_errors), cmocka_unit_test(test_stdio),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
