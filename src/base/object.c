@@ -59,6 +59,9 @@ static const struct type object_types[] = {
      .about = "random bytes from a file of the host",
      .size = sizeof(struct object_rng),
      .props = rng_random_props},
+    {.name = "iothread",
+     .about = "a thread for the work of disks (-device virtio-blk-pci,iothread=ID)",
+     .size = sizeof(struct object)},
     {.name = "rng-builtin", .about = "random bytes from the host's kernel", .size = sizeof(struct object_rng)},
     {.name = "memory-backend-ram",
      .about = "anonymous guest memory (-machine memory-backend=ID)",
@@ -75,25 +78,11 @@ static const struct type object_types[] = {
 };
 
 /* QEMU's objects that Kelvin lacks: refused by name. A last '*' matches any rest. */
-static const char *const missing_types[] = {"iothread",
-					    "secret*",
-					    "tls-*",
-					    "authz-*",
-					    "can-*",
-					    "colo-*",
-					    "cryptodev-*",
-					    "dbus-*",
-					    "filter-*",
-					    "input-*",
-					    "memory-backend-epc",
-					    "main-loop",
-					    "pr-manager*",
-					    "qtest",
-					    "rng-egd",
-					    "sev-guest",
-					    "throttle-group",
-					    "thread-context",
-					    "x-*"};
+static const char *const missing_types[] = {
+    "secret*",	      "tls-*",		"authz-*",  "can-*",   "colo-*",
+    "cryptodev-*",    "dbus-*",		"filter-*", "input-*", "memory-backend-epc",
+    "main-loop",      "pr-manager*",	"qtest",    "rng-egd", "sev-guest",
+    "throttle-group", "thread-context", "x-*"};
 
 static struct object *objects;
 
@@ -132,6 +121,13 @@ static void *object_lookup_rng(const char *id)
 	return o && !strncmp(o->type->name, "rng-", 4) ? o : NULL;
 }
 
+static void *object_lookup_iothread(const char *id)
+{
+	struct object *o = object_find(id);
+
+	return o && !strcmp(o->type->name, "iothread") ? o : NULL;
+}
+
 static void object_register_once(void)
 {
 	static const struct type *list[ARRAY_SIZE(object_types)];
@@ -145,6 +141,7 @@ static void object_register_once(void)
 	type_register(list, ARRAY_SIZE(list));
 	type_register_links("object", object_lookup);
 	type_register_links("rng", object_lookup_rng);
+	type_register_links("iothread", object_lookup_iothread);
 }
 
 static const struct type *object_find_type(const char *name, struct err *err)

@@ -98,6 +98,19 @@ void block_close(struct block_node *n)
 	free(n);
 }
 
+int block_set_loop(struct block_node *n, struct loop *l, struct err *err)
+{
+	int ret;
+
+	BUG_ON(n->inflight);
+	if (n->loop == l)
+		return 0;
+	ret = block_file_set_loop(n->file, l, err);
+	if (!ret)
+		n->loop = l;
+	return ret;
+}
+
 uint64_t block_size(const struct block_node *n)
 {
 	return n->size;

@@ -49,7 +49,9 @@ struct block_open {
 };
 
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err);
-void block_close(struct block_node *n);		 /* drains */
+void block_close(struct block_node *n); /* drains; in the thread of its loop, or while nobody uses that loop */
+/* Move an idle node to another loop. Main thread; -errno when that loop cannot do its kind of I/O. */
+int block_set_loop(struct block_node *n, struct loop *l, struct err *err);
 uint64_t block_size(const struct block_node *n); /* bytes, rounded up to 512 */
 bool block_read_only(const struct block_node *n);
 uint32_t block_alignment(const struct block_node *n); /* preferred request alignment, bytes */

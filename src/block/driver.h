@@ -50,8 +50,9 @@ int block_lock_acquire(int fd, bool read_only, const char *filename, struct err 
 struct block_file;
 /* Parses "file:" and refuses other protocols by name. */
 int block_file_open(struct block_file **out, const struct block_open *o, struct loop *l, struct err *err);
-void block_file_close(struct block_file *f);	      /* idle */
-uint64_t block_file_size(const struct block_file *f); /* bytes, exact */
+void block_file_close(struct block_file *f);					/* idle */
+int block_file_set_loop(struct block_file *f, struct loop *l, struct err *err); /* idle */
+uint64_t block_file_size(const struct block_file *f);				/* bytes, exact */
 uint32_t block_file_alignment(const struct block_file *f);
 bool block_file_is_device(const struct block_file *f);
 struct aio *block_file_aio(const struct block_file *f);

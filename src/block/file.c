@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "io/iothread.h"
 
 /* One engine instance serves all files of a loop that want the same kind. */
 struct shared_aio {
@@ -30,8 +31,28 @@ struct shared_aio {
 };
 static struct shared_aio *shared_aios; /* main thread: nodes open and close there */
 
+/* An engine is made and ended in its loop's thread. */
+struct aio_birth {
+	struct loop *loop;
+	enum aio_engine engine;
+	struct err *err;
+	struct aio *aio;
+};
+
+static void aio_make(void *arg)
+{
+	struct aio_birth *b = arg;
+	b->aio = aio_create(b->loop, b->engine, b->err);
+}
+
+static void aio_end(void *arg)
+{
+	aio_destroy(arg);
+}
+
 static struct aio *aio_get(struct loop *l, enum aio_engine engine, struct err *err)
 {
+	struct aio_birth birth = {l, engine, err, NULL};
 	struct shared_aio *s;
 
 	for (s = shared_aios; s; s = s->next) {
@@ -45,7 +66,8 @@ static struct aio *aio_get(struct loop *l, enum aio_engine engine, struct err *e
 		err_set(err, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	s->aio = aio_create(l, engine, err);
+	iothread_call(l, aio_make, &birth);
+	s->aio = birth.aio;
 	if (!s->aio) {
 		free(s);
 		return NULL;
@@ -66,7 +88,7 @@ static void aio_put(struct aio *a)
 			continue;
 		if (--s->users == 0) {
 			*p = s->next;
-			aio_destroy(s->aio);
+			iothread_call(s->loop, aio_end, s->aio);
 			free(s);
 		}
 		return;
@@ -203,6 +225,7 @@ int block_file_open(struct block_file **out, const struct block_open *o, struct 
 	f->direct = o->direct;
 	f->no_flush = o->no_flush;
 	f->discard_unmap = o->discard_unmap;
+	f->engine = o->aio;
 	f->write_gen = 1; /* what others wrote before is not known to be durable */
 	f->waiting_tail = &f->waiting;
 	f->fd = open_fd(name, o, err);
@@ -230,6 +253,18 @@ void block_file_close(struct block_file *f)
 	close(f->fd);
 	aio_put(f->aio);
 	free(f);
+}
+
+int block_file_set_loop(struct block_file *f, struct loop *l, struct err *err)
+{
+	struct err why = {0};
+	struct aio *aio = aio_get(l, f->engine, &why);
+
+	if (!aio)
+		return err_set(err, why.code, "%s", why.msg);
+	aio_put(f->aio);
+	f->aio = aio;
+	return 0;
 }
 
 uint64_t block_file_size(const struct block_file *f)

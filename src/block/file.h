@@ -14,6 +14,7 @@ struct block_file {
 	uint32_t align, mem_align;		  /* of offsets and lengths, of addresses; 1 without O_DIRECT */
 	uint64_t size;
 	struct aio *aio;
+	enum aio_engine engine;		 /* as asked for */
 	uint64_t write_gen, flushed_gen; /* a flush with nothing written since the last one is free */
 	int flush_error;		 /* after a failed buffered fdatasync the page cache cannot be trusted */
 	struct file_op *tracked;	 /* O_DIRECT: modifications in flight */

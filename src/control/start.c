@@ -19,6 +19,7 @@
 #include "chr/chr.h"
 #include "control/monitor.h"
 #include "control/process.h"
+#include "io/iothread.h"
 
 struct run {
 	struct cmdline *c;
@@ -296,6 +297,7 @@ static void run_destroy(struct run *r)
 	if (r->vm)
 		vm_destroy(r->vm);
 	drive_close_all();
+	iothread_stop_all();
 	object_destroy_all();
 	chr_destroy_all();
 	loop_destroy(r->loop);

@@ -52,6 +52,7 @@ ROWS = {
     "one-vector": ("virtio-blk-pci,drive=d,vectors=1", "cache=none,aio=threads"),
     "two-vectors": ("virtio-blk-pci,drive=d,vectors=2,num-queues=4", "cache=none"),
     "plain-rings": ("virtio-blk-pci,drive=d,event_idx=off,indirect_desc=off,num-queues=1", "cache=none,aio=sync"),
+    "iothread": ("virtio-blk-pci,drive=d,iothread=io", "cache=none"),
     "small-queue": ("virtio-blk-pci,drive=d,queue-size=4,num-queues=2", "cache=none"),
 }
 
@@ -61,7 +62,7 @@ def disk_row(accel, boot, name, folder):
     disk = os.path.join(folder, name + ".img")
     subprocess.run(["qemu-img", "create", "-q", "-f", "raw", disk, "64M"], check=True)
     subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)
-    args = ["-drive", f"file={disk},if=none,id=d,format=raw,{drive}", "-device", device]
+    args = ["-drive", f"file={disk},if=none,id=d,format=raw,{drive}", "-object", "iothread,id=io", "-device", device]
     with guest.Guest(boot[0], [boot[2]], DISK, args=args, accel=accel, smp=2, append="quiet") as run:
         got = run.wait(timeout=200)
         guest.expect(got.get("done") == "0" and "bad" not in got, run, f"{name}: data differ or a command failed")

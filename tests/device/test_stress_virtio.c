@@ -13,9 +13,11 @@
 
 #include <cmocka.h>
 
+#include "base/object.h"
 #include "base/util.h"
 #include "block/block.h"
 #include "hw/virtio/virtio_pci.h"
+#include "io/iothread.h"
 #include "virtio_guest.h"
 
 #define SECTORS 8192u
@@ -33,7 +35,7 @@ static void *run_loop(void *arg)
 	return NULL;
 }
 
-static void create(const char *drive_opts, bool msix)
+static void create(const char *drive_opts, bool msix, bool iothread)
 {
 	char text[200];
 	struct err err = {0};
@@ -41,8 +43,12 @@ static void create(const char *drive_opts, bool msix)
 	machine_create(&m);
 	snprintf(text, sizeof(text), "if=none,id=d,format=raw,file=%s%s", image, drive_opts);
 	assert_non_null(drive_create(text, m.bus.loop, &err));
-	dev = dev_create_from_text(&m.bus, "virtio-blk-pci,drive=d,num-queues=2", &err);
-	assert_non_null(dev);
+	if (iothread)
+		assert_int_equal(object_create("iothread,id=io", &err), 0);
+	snprintf(text, sizeof(text), "virtio-blk-pci,drive=d,num-queues=2%s", iothread ? ",iothread=io" : "");
+	dev = dev_create_from_text(&m.bus, text, &err);
+	if (!dev)
+		fail_msg("%s", err.msg);
 	pci_bus_place_bars(m.bus.pci);
 	assert_true(guest_attach(&g, &m, (unsigned)container_of(dev, struct pci_dev, dev)->devfn, GUEST_MODERN));
 	m.threaded = true;
@@ -57,6 +63,8 @@ static int destroy(void **state)
 	loop_stop(m.bus.loop);
 	pthread_join(loop_thread, NULL);
 	machine_destroy(&m);
+	iothread_stop_all();
+	object_destroy_all();
 	memset(&m, 0, sizeof(m));
 	return 0;
 }
@@ -104,10 +112,10 @@ static void test_two_queues(void **state)
 {
 	static const char *const drives[] = {"", ",cache=none", ",aio=threads", ",cache=writethrough"};
 
-	for (unsigned k = 0; k < 4; k++) {
+	for (unsigned k = 0; k < 8; k++) {
 		pthread_t w[2], n;
 		void *bad[2];
-		create(drives[k], k != 1);
+		create(drives[k % 4], k % 4 != 1, k >= 4);
 		stop = false;
 		pthread_create(&n, NULL, nosy, NULL);
 		for (int i = 0; i < 2; i++)
@@ -123,9 +131,9 @@ static void test_two_queues(void **state)
 }
 
 /* The driver resets while its requests are on their way, again and again. */
-static void test_resets(void **state)
+static void resets(bool iothread)
 {
-	create(",aio=threads", true);
+	create(",aio=threads", true, iothread);
 	for (unsigned i = 0; i < 40; i++) {
 		for (unsigned k = 0; k < 16; k++) {
 			const uint64_t at = 0x300000ull + k * 0x2000;
@@ -142,6 +150,47 @@ static void test_resets(void **state)
 		guest_start(&g, ~0ull, 2, 64, i & 2);
 	}
 	assert_null(worker(&g.q[0]));
+	destroy(NULL);
+}
+
+static void test_resets(void **state)
+{
+	resets(false);
+	resets(true);
+}
+
+/* The main thread pauses, resumes and resets the machine under the requests of an iothread. */
+static void test_pause_iothread(void **state)
+{
+	create(",cache=none", true, true);
+	/* This thread is the main one here: the loop's thread ends. */
+	loop_stop(m.bus.loop);
+	pthread_join(loop_thread, NULL);
+	for (unsigned i = 0; i < 30; i++) {
+		for (unsigned k = 0; k < 8; k++) {
+			const uint64_t at = 0x300000ull + k * 0x2000;
+			const struct seg s[3] = {{at, 16, false}, {at + 4096, 4096, true}, {at + 64, 1, true}};
+			st32le(guest_ptr(&m, at), 0);
+			st64le(guest_ptr(&m, at) + 8, k * 8);
+			guest_add(&g.q[0], s, 3, at + 0x80);
+			guest_kick(&g.q[0]);
+		}
+		dev_pause_all(&m.bus);
+		dev_resume_all(&m.bus);
+		for (unsigned k = 0; k < 8; k++)
+			assert_true(guest_wait(&g.q[0], NULL, NULL));
+		if (i % 10 == 9) {
+			dev_reset_all(&m.bus);
+			pci_bus_place_bars(m.bus.pci);
+			guest_attach(&g, &m, g.bdf, GUEST_MODERN);
+			guest_start(&g, ~0ull, 2, 64, true);
+		}
+	}
+	dev_destroy_all(&m.bus);
+	machine_destroy(&m);
+	memset(&m, 0, sizeof(m));
+	iothread_stop_all();
+	object_destroy_all();
 }
 
 static int setup(void **state)
@@ -161,6 +210,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(test_two_queues, destroy),
 	    cmocka_unit_test_teardown(test_resets, destroy),
+	    cmocka_unit_test_teardown(test_pause_iothread, destroy),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

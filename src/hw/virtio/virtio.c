@@ -21,18 +21,27 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "io/iothread.h"
 
 /* How long a driver's reset may keep its vCPU. Then only the status register shows it. */
 #define RESET_WAIT_SECONDS 2
 
 static bool virtio_flush_done(void *arg);
 
-int virtio_init(struct virtio *v, struct dev *d, const struct virtio_ops *ops, unsigned nqueues, struct err *err)
+static void add_hook(void *arg)
+{
+	struct virtio *v = arg;
+
+	loop_add_hook(v->loop, &v->hook);
+}
+
+int virtio_init(struct virtio *v, struct dev *d, struct loop *l, const struct virtio_ops *ops, unsigned nqueues,
+		struct err *err)
 {
 	BUG_ON(nqueues > VIRTIO_MAX_QUEUES);
 	v->ops = ops;
 	v->dev = d;
-	v->loop = d->bus->loop;
+	v->loop = l ? l : d->bus->loop;
 	v->mem = d->bus->mem;
 	v->done_tail = &v->done;
 	v->queue = calloc(nqueues, sizeof(*v->queue));
@@ -49,7 +58,7 @@ int virtio_init(struct virtio *v, struct dev *d, const struct virtio_ops *ops, u
 	pthread_cond_init(&v->drained, NULL);
 	v->hook.fn = virtio_flush_done;
 	v->hook.arg = v;
-	loop_add_hook(v->loop, &v->hook);
+	iothread_call(v->loop, add_hook, v);
 	return 0;
 }
 
@@ -61,16 +70,31 @@ void virtio_set_queue(struct virtio *v, unsigned i, const char *name, uint16_t s
 	v->queue[i].handle = handle;
 }
 
+/* All requests ended and pushed or dropped. Loop's thread. */
+static void drain(void *arg)
+{
+	struct virtio *v = arg;
+
+	if (v->ops->drain)
+		v->ops->drain(v);
+	virtio_flush_done(v);
+}
+
+static void leave_loop(void *arg)
+{
+	struct virtio *v = arg;
+
+	drain(v);
+	while (__atomic_load_n(&v->posted, __ATOMIC_SEQ_CST)) /* a posted virtio_run still points here */
+		loop_run_once(v->loop, 0);
+	loop_remove_hook(v->loop, &v->hook);
+}
+
 void virtio_fini(struct virtio *v)
 {
 	if (!v->queue)
 		return;
-	if (v->ops->drain)
-		v->ops->drain(v);
-	virtio_flush_done(v);
-	while (__atomic_load_n(&v->posted, __ATOMIC_SEQ_CST)) /* a posted virtio_run still points here */
-		loop_run_once(v->loop, 0);
-	loop_remove_hook(v->loop, &v->hook);
+	iothread_call(v->loop, leave_loop, v);
 	pthread_cond_destroy(&v->drained);
 	free(v->queue);
 	v->queue = NULL;
@@ -362,9 +386,7 @@ void virtio_machine_reset(struct virtio *v)
 	for (unsigned i = 0; i < v->nqueues; i++)
 		virtq_stop(&v->queue[i].vq);
 	virtio_unlock(v);
-	if (v->ops->drain)
-		v->ops->drain(v);
-	virtio_flush_done(v);
+	iothread_call(v->loop, drain, v);
 	virtio_lock(v);
 	BUG_ON(v->inflight);
 	reset_finish(v);
@@ -376,9 +398,7 @@ int virtio_pause(struct virtio *v)
 	virtio_lock(v);
 	v->paused = true;
 	virtio_unlock(v);
-	if (v->ops->drain)
-		v->ops->drain(v);
-	virtio_flush_done(v);
+	iothread_call(v->loop, drain, v);
 	return 0;
 }
 

@@ -134,8 +134,9 @@ static inline void virtio_unlock(struct virtio *v)
 	pthread_mutex_unlock(&v->dev->lock);
 }
 
-/* In the device's realize: before the transport's. */
-int virtio_init(struct virtio *v, struct dev *d, const struct virtio_ops *ops, unsigned nqueues, struct err *err);
+/* In the device's realize: before the transport's. `l`: where its queues are handled, NULL = the main loop. */
+int virtio_init(struct virtio *v, struct dev *d, struct loop *l, const struct virtio_ops *ops, unsigned nqueues,
+		struct err *err);
 void virtio_set_queue(struct virtio *v, unsigned i, const char *name, uint16_t size,
 		      void (*handle)(struct virtio *v, struct virtio_queue *q));
 void virtio_fini(struct virtio *v);
@@ -177,7 +178,7 @@ void virtio_set_legacy_features(struct virtio *v, uint32_t features);
 /* A register write by a vCPU; no lock needed: the loop, woken by it, would at once wait for the lock. */
 void virtio_notified(struct virtio *v, unsigned queue);
 
-/* Loop's thread, no lock; vCPUs stopped. */
+/* Main thread, no lock; vCPUs stopped. */
 void virtio_machine_reset(struct virtio *v);
 int virtio_pause(struct virtio *v);
 void virtio_resume(struct virtio *v);

@@ -15,6 +15,7 @@
 #include "block/block.h"
 #include "hw/virtio/devices.h"
 #include "hw/virtio/virtio_pci.h"
+#include "io/iothread.h"
 
 /* 5.2.3: feature bits */
 #define VIRTIO_BLK_F_SEG_MAX	  2
@@ -72,6 +73,7 @@ struct virtio_blk {
 	struct virtio_pci t;
 	struct drive *drive;
 	struct block_node *node;
+	struct object *iothread; /* or NULL: the main loop */
 	char *serial;
 	uint32_t num_queues; /* 0: one per vCPU */
 	uint16_t queue_size;
@@ -425,6 +427,7 @@ static void blk_unrealize(struct dev *d)
 
 	virtio_pci_unrealize(&blk->t);
 	if (blk->node) {
+		block_set_loop(blk->node, d->bus->loop, NULL);
 		blk->drive->claimed = false;
 		blk->node = NULL;
 	}
@@ -433,10 +436,17 @@ static void blk_unrealize(struct dev *d)
 static int blk_realize(struct dev *d, struct err *err)
 {
 	struct virtio_blk *blk = container_of(d, struct virtio_blk, t.pci.dev);
+	struct loop *loop = NULL;
 	int ret = blk_check_props(blk, err);
 
 	if (ret)
 		return ret;
+	if (blk->iothread) {
+		loop = iothread_loop(blk->iothread, err);
+		ret = loop ? block_set_loop(blk->drive->node, loop, err) : -EIO;
+		if (ret)
+			return ret;
+	}
 	if (!blk->serial && blk->drive->serial)
 		blk->serial = strdup(blk->drive->serial);
 	blk->drive->claimed = true;
@@ -444,7 +454,7 @@ static int blk_realize(struct dev *d, struct err *err)
 	/* From here on the driver decides, request by request (BLOCK_FUA). */
 	blk->initial_wce = block_writeback(blk->node);
 	block_set_writeback(blk->node, true);
-	ret = virtio_init(&blk->t.vio, d, &blk_ops, blk->num_queues, err);
+	ret = virtio_init(&blk->t.vio, d, loop, &blk_ops, blk->num_queues, err);
 	if (!ret) {
 		for (unsigned i = 0; i < blk->num_queues; i++)
 			virtio_set_queue(&blk->t.vio, i, "requests", blk->queue_size, blk_handle);
@@ -461,6 +471,11 @@ static int blk_realize(struct dev *d, struct err *err)
 static const struct prop blk_props[] = {
     {.name = "drive", .kind = PROP_LINK, .offset = OFFSET(drive), .link_kind = "drive", .help = "-drive's id"},
     {.name = "serial", .kind = PROP_STR, .offset = OFFSET(serial), .help = "serial number, 20 characters are read"},
+    {.name = "iothread",
+     .kind = PROP_LINK,
+     .offset = OFFSET(iothread),
+     .link_kind = "iothread",
+     .help = "-object iothread's id: its thread handles the queues"},
     {.name = "num-queues",
      .kind = PROP_U32,
      .offset = OFFSET(num_queues),

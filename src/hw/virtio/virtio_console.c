@@ -276,7 +276,7 @@ static int vserial_realize(struct dev *d, struct err *err)
 	if (s->max_ports < 1 || s->max_ports > VSERIAL_MAX_PORTS)
 		return err_set(err, -EINVAL, "max_ports=%u: must be 1 to %d", s->max_ports, VSERIAL_MAX_PORTS);
 	n = 2 * (s->max_ports + 1);
-	ret = virtio_init(v, d, &vserial_ops, n, err);
+	ret = virtio_init(v, d, NULL, &vserial_ops, n, err);
 	if (!ret) {
 		for (unsigned i = 0; i < n; i += 2) {
 			virtio_set_queue(v, i, "receive", QUEUE_SIZE, port_rx);

@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "io/iothread.h"
 
 #define VIRTIO_PCI_VENDOR	    0x1af4
 #define VIRTIO_PCI_DEVICE_MODERN(i) (0x1040 + (i))
@@ -657,23 +658,33 @@ static int add_msix(struct virtio_pci *p, struct err *err)
 	return pci_msix_init(&p->pci, (uint16_t)n, BAR_MSIX, MSIX_TABLE_OFF, MSIX_PBA_OFF, err);
 }
 
-static int add_event_fds(struct virtio_pci *p, struct err *err)
+/* Loop's thread: one eventfd per queue; on failure the rest stays without, and takes the register. */
+static void watch_event_fds(void *arg)
 {
-	struct virtio *v = &p->vio;
+	struct virtio *v = arg;
 
-	if (!p->ioeventfd || p->no_doorbells || !v->dev->bus->doorbell)
-		return 0;
 	for (unsigned i = 0; i < v->nqueues; i++) {
 		struct virtio_queue *q = &v->queue[i];
-		int ret;
+
 		q->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (q->event_fd < 0)
-			return err_set_errno(err, -errno, "eventfd for queue %u", i);
-		ret = loop_watch(v->loop, q->event_fd, LOOP_READ | LOOP_EDGE, virtio_pci_event, q);
-		if (ret)
-			return err_set_errno(err, ret, "eventfd for queue %u", i);
+		if (q->event_fd >= 0 && loop_watch(v->loop, q->event_fd, LOOP_READ | LOOP_EDGE, virtio_pci_event, q)) {
+			close(q->event_fd);
+			q->event_fd = -1;
+		}
 	}
-	return 0;
+}
+
+static void unwatch_event_fds(void *arg)
+{
+	struct virtio *v = arg;
+
+	for (unsigned i = 0; i < v->nqueues; i++) {
+		if (v->queue[i].event_fd < 0)
+			continue;
+		loop_unwatch(v->loop, v->queue[i].event_fd);
+		close(v->queue[i].event_fd);
+		v->queue[i].event_fd = -1;
+	}
 }
 
 static uint64_t power_of_two(uint64_t n)
@@ -708,8 +719,9 @@ int virtio_pci_realize(struct virtio_pci *p, struct err *err)
 		p->pci.bar[BAR_MODERN].region.lock = NULL; /* modern_write takes it where it is needed */
 		add_capabilities(p);
 	}
-	ret = add_event_fds(p, err);
-	return ret ? ret : pci_register(&p->pci, err);
+	if (p->ioeventfd && !p->no_doorbells && v->dev->bus->doorbell)
+		iothread_call(v->loop, watch_event_fds, v);
+	return pci_register(&p->pci, err);
 }
 
 void virtio_pci_unrealize(struct virtio_pci *p)
@@ -722,12 +734,7 @@ void virtio_pci_unrealize(struct virtio_pci *p)
 		virtio_lock(v);
 		bells_off(p);
 		virtio_unlock(v);
-		for (unsigned i = 0; i < v->nqueues; i++) {
-			if (v->queue[i].event_fd < 0)
-				continue;
-			loop_unwatch(v->loop, v->queue[i].event_fd);
-			close(v->queue[i].event_fd);
-		}
+		iothread_call(v->loop, unwatch_event_fds, v);
 	}
 	for (unsigned i = 0; p->irqfd && i < d->msix_n; i++) {
 		if (p->irqfd[i].handle >= 0)

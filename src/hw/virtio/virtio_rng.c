@@ -67,7 +67,7 @@ static int rng_realize(struct dev *d, struct err *err)
 	if (file && strcmp(file, "/dev/urandom") != 0 && strcmp(file, "/dev/random") != 0)
 		return err_set(err, -ENOTSUP,
 			       "rng-random filename=%s is not implemented: use /dev/urandom or /dev/random", file);
-	ret = virtio_init(&r->t.vio, d, &rng_ops, 1, err);
+	ret = virtio_init(&r->t.vio, d, NULL, &rng_ops, 1, err);
 	if (!ret) {
 		virtio_set_queue(&r->t.vio, 0, "requests", 8, rng_handle);
 		ret = virtio_pci_realize(&r->t, err);
