@@ -133,7 +133,7 @@ def case_refusals():
             (["-serial", "vc"], "does not exist in Kelvin yet"),
             (["-mon", "chardev=nosuch"], "nosuch"),
             (["-kernel", path("nosuch")], "nosuch"),
-            (["-object", "iothread,id=x"], "iothread"),
+            (["-object", "throttle-group,id=x"], "throttle-group"),
             (["-M", "pc,memory-backend=m"], "memory-backend"),
             (["-D", "/nosuch/dir/log"], "/nosuch/dir/log"),
             (["-pidfile", "/nosuch/dir/pid"], "/nosuch/dir/pid"),
