@@ -181,7 +181,12 @@ int kvm_doorbell(struct accel *a, bool port, uint64_t addr, unsigned size, bool 
 				     .flags = (port ? KVM_IOEVENTFD_FLAG_PIO : 0) |
 					      (match ? KVM_IOEVENTFD_FLAG_DATAMATCH : 0) |
 					      (assign ? 0 : KVM_IOEVENTFD_FLAG_DEASSIGN)};
-	int rc = kvm_ioctl(k->vm_fd, KVM_IOEVENTFD, &ioev);
+	int rc;
+
+	/* Any length and any value: then Intel hosts need not decode the instruction (the fast MMIO bus). */
+	if (!port && !match && k->any_length)
+		ioev.len = 0;
+	rc = kvm_ioctl(k->vm_fd, KVM_IOEVENTFD, &ioev);
 
 	if (rc == 0 && assign)
 		__atomic_fetch_add(&k->n_ioeventfds, 1, __ATOMIC_RELAXED);

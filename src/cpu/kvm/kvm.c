@@ -289,6 +289,7 @@ static struct accel *kvm_create(const struct accel_config *cfg, struct opts *opt
 		goto fail;
 	}
 	k->run_size = (size_t)rc;
+	k->any_length = kvm_cap(k, KVM_CAP_IOEVENTFD_ANY_LENGTH);
 	k->max_slots = MIN((unsigned)MAX(kvm_cap(k, KVM_CAP_NR_MEMSLOTS), 32), (unsigned)KVM_MAX_SLOTS);
 	if (create_chips(k, err) < 0)
 		goto fail;
