@@ -587,10 +587,12 @@ static bool visible_memory(const ZydisDecodedInstruction *zi, const ZydisDecoded
 	return false;
 }
 
-/* Of a misaligned 16-byte shift count AMD CPUs read eight bytes only, and may fault less. */
+/* Of misaligned shift counts and UNPCKL operands AMD CPUs read eight bytes only, and may fault less. */
 static void no_misaligned_shift(struct insn_case *ic, const ZydisDecodedInstruction *zi)
 {
-	if (strncmp(ZydisMnemonicGetString(zi->mnemonic), "ps", 2) == 0)
+	const char *name = ZydisMnemonicGetString(zi->mnemonic);
+
+	if (strncmp(name, "ps", 2) == 0 || strstr(name, "unpckl"))
 		st32le(ic->in.xsave + 24, ld32le(ic->in.xsave + 24) & ~0x20000u);
 }
 

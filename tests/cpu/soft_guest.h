@@ -9,7 +9,7 @@ struct guest {
 	struct mem_map mem;
 	struct soft_accel accel;
 	struct soft_cpu *c;
-	struct vcpu *vcpus[1];
+	struct vcpu *vcpus[2];
 	struct cpu_host host;
 	uint8_t *ram;
 	uint64_t next_table, next_page; /* bump allocators in guest-physical memory */

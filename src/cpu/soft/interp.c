@@ -125,6 +125,17 @@ static int decode_crossing(struct soft_cpu *c, struct source *src, struct insn *
 	return e ? decode_error(c, e) : 0;
 }
 
+static void log_insn(const struct soft_cpu *c, const struct insn *i, uint64_t rip)
+{
+	ZydisDisassembledInstruction d;
+	ZydisMachineMode m = c->long64			     ? ZYDIS_MACHINE_MODE_LONG_64
+			     : c->mode_key & SOFT_KEY_CODE32 ? ZYDIS_MACHINE_MODE_LONG_COMPAT_32
+							     : ZYDIS_MACHINE_MODE_LONG_COMPAT_16;
+
+	if (ZYAN_SUCCESS(ZydisDisassembleIntel(m, rip, i->bytes, i->length, &d)))
+		log_diag(LOG_IN_ASM, "CPU %u %#llx: %s", c->v.index, (unsigned long long)rip, d.text);
+}
+
 /* Fill the scratch list from src; returns the number of instructions or EXC_RAISED. */
 static int decode_run(struct soft_cpu *c, struct source *src, unsigned *len)
 {
@@ -158,6 +169,8 @@ static int decode_run(struct soft_cpu *c, struct source *src, unsigned *len)
 				return decode_error(c, e);
 			break;
 		}
+		if (log_on(LOG_IN_ASM))
+			log_insn(c, &list[n], rip);
 		off += list[n].length;
 		rip += list[n].length;
 		if (list[n++].ends)
@@ -276,6 +289,8 @@ static struct block *lookup_slow(struct soft_cpu *c, uint64_t lin, struct lookup
 		return NULL;
 	}
 	b = block_find(c, &src);
+	if (log_on(LOG_EXEC) && b)
+		log_diag(LOG_EXEC, "CPU %u block %#llx, %u instructions", c->v.index, (unsigned long long)lin, b->n);
 	if (b)
 		*l = (struct lookup){.lin = lin, .mmu_gen = mmu_generation(c), .b = b, .mode_key = c->mode_key};
 	return b;
@@ -286,8 +301,9 @@ static inline struct block *block_lookup(struct soft_cpu *c)
 	uint64_t lin = linear_rip(c);
 	struct lookup *l = &c->blocks->lookup[(lin ^ lin >> LOOKUP_BITS) & ((1u << LOOKUP_BITS) - 1)];
 
+	/* LOG_EXEC wants to see every block: never take the short way then. */
 	if (likely(l->lin == lin && l->mode_key == c->mode_key && l->b && l->mmu_gen == mmu_generation(c) &&
-		   block_current(c, l->b) && !c->blocks->flush)) {
+		   block_current(c, l->b) && !c->blocks->flush && !log_on(LOG_EXEC))) {
 		c->n_block_hits++;
 		return l->b;
 	}
@@ -392,7 +408,7 @@ int interp_init(struct soft_cpu *c, struct err *err)
 	c->blocks = bc;
 	isa_init(c, bc->info.isa);
 	bc->info.amd_branches = isa_vendor_is_amd(c);
-	bc->info.lzcnt = cpu_model_has(c->v.accel->cfg.model, "abm");
+	bc->info.lzcnt = isa_has_lzcnt(c);
 	ret = stub_init(c, err);
 	if (ret)
 		interp_fini(c);

@@ -139,6 +139,14 @@ bool isa_vendor_is_amd(const struct soft_cpu *c)
 	return r[EBX] == signature_AMD_ebx || r[EBX] == 0x6f677948 /* "Hygo" */;
 }
 
+bool isa_has_lzcnt(const struct soft_cpu *c)
+{
+	uint32_t r[4];
+
+	cpuid_of(c, 0x80000001, 0, r);
+	return r[ECX] & BIT(5);
+}
+
 void isa_init(const struct soft_cpu *c, bool present[ISA_SETS])
 {
 	uint32_t r[4];

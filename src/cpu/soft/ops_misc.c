@@ -60,6 +60,21 @@ static int clzero(struct soft_cpu *c, const struct insn *i)
 	return mmu_write_buf(c, lin, zero, 64, c->mmu_index);
 }
 
+/* 64 bytes from memory to the aligned address in a register, as one store. */
+static int movdir64b(struct soft_cpu *c, const struct insn *i)
+{
+	uint64_t from, to = c->s.gpr[i->op[0].reg] & size_mask(i->addrsize);
+	uint8_t buf[64];
+
+	if (insn_mem_linear(c, i, 64, false, &from) || seg_linear(c, S_ES, to, 64, true, &to))
+		return EXC_RAISED;
+	if (to & 63)
+		return soft_raise_code(c, EXC_GP, 0);
+	if (mmu_read_buf(c, from, buf, 64, c->mmu_index))
+		return EXC_RAISED;
+	return mmu_write_buf(c, to, buf, 64, c->mmu_index);
+}
+
 const struct ops_entry ops_misc_table[] = {
     {ZYDIS_MNEMONIC_NOP, nop, NULL},
     {ZYDIS_MNEMONIC_ENDBR32, nop, NULL},
@@ -86,6 +101,7 @@ const struct ops_entry ops_misc_table[] = {
     {ZYDIS_MNEMONIC_STC, carry_op, NULL},
     {ZYDIS_MNEMONIC_CLD, direction_op, NULL},
     {ZYDIS_MNEMONIC_STD, direction_op, NULL},
+    {ZYDIS_MNEMONIC_MOVDIR64B, movdir64b, NULL},
     {ZYDIS_MNEMONIC_UD0, insn_undefined, NULL},
     {ZYDIS_MNEMONIC_UD1, insn_undefined, NULL},
     {ZYDIS_MNEMONIC_UD2, insn_undefined, NULL},
