@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * PCI configuration space, base address registers, INTx and MSI-X of one bus.
- * PCI Local Bus Specification 3.0, chapter 6 (configuration space, BARs, MSI-X)
- * and 2.2.6 (interrupt pins).
+ * PCI configuration space, base address registers and INTx of one bus. PCI Local
+ * Bus Specification 3.0, chapter 6 (configuration space, BARs) and 2.2.6
+ * (interrupt pins). MSI-X is in pci_msix.c.
  *
  * Locking: see pci.h. BARs are mapped and unmapped with dev.lock held.
  */
@@ -11,47 +11,7 @@
 #include <stdlib.h>
 #include "base/log.h"
 #include "base/util.h"
-
-/* Configuration header, type 0 */
-#define PCI_VENDOR_ID	    0x00
-#define PCI_DEVICE_ID	    0x02
-#define PCI_COMMAND	    0x04
-#define PCI_STATUS	    0x06
-#define PCI_REVISION	    0x08
-#define PCI_CLASS_PROG	    0x09
-#define PCI_CACHE_LINE	    0x0c
-#define PCI_HEADER_TYPE	    0x0e
-#define PCI_BAR0	    0x10
-#define PCI_SUBSYS_VENDOR   0x2c
-#define PCI_SUBSYS_ID	    0x2e
-#define PCI_CAPABILITY_LIST 0x34
-#define PCI_INTERRUPT_LINE  0x3c
-#define PCI_INTERRUPT_PIN   0x3d
-#define PCI_FIRST_CAP	    0x40
-
-#define PCI_COMMAND_IO		 BIT(0)
-#define PCI_COMMAND_MEMORY	 BIT(1)
-#define PCI_COMMAND_MASTER	 BIT(2)
-#define PCI_COMMAND_INTX_DISABLE BIT(10)
-#define PCI_COMMAND_WRITABLE	 0x0547 /* I/O, memory, master, parity, SERR, INTx disable */
-#define PCI_STATUS_INTERRUPT	 BIT(3)
-#define PCI_STATUS_CAP_LIST	 BIT(4)
-#define PCI_STATUS_W1C		 0xf900
-#define PCI_MULTIFUNCTION	 0x80
-
-#define PCI_BAR_TYPE_IO	     0x1
-#define PCI_BAR_TYPE_MEM64   0x4
-#define PCI_BAR_TYPE_PREFETC 0x8
-
-#define PCI_CAP_ID_MSIX	    0x11
-#define PCI_MSIX_CONTROL    2
-#define PCI_MSIX_TABLE	    4
-#define PCI_MSIX_PBA	    8
-#define PCI_MSIX_CAP_SIZE   12
-#define PCI_MSIX_ENABLE	    BIT(15)
-#define PCI_MSIX_MASK_ALL   BIT(14)
-#define PCI_MSIX_ENTRY_SIZE 16
-#define PCI_MSIX_ENTRY_MASK 1u
+#include "bus/pci_int.h"
 
 #define PCI_DEVFN_COUNT 256
 #define PCI_FIRST_FREE	2 /* slots 0 and 1 are the host and the ISA bridge */
@@ -162,6 +122,13 @@ static int pci_pirq_of(const struct pci_dev *d)
 	return ((d->devfn >> 3) + d->intx_pin - 1 + 3) & 3;
 }
 
+/* Publish COMMAND and MSI-X control. dev.lock held, after each change of them. */
+void pci_publish(struct pci_dev *d)
+{
+	d->command = ld16le(&d->config[PCI_COMMAND]);
+	d->msix_control = d->msix_n ? ld16le(&d->config[d->msix_cap + PCI_MSIX_CONTROL]) : 0;
+}
+
 /* Bring the wire in line with the device's level and its COMMAND register. */
 static void pci_update_intx(struct pci_dev *d)
 {
@@ -173,7 +140,7 @@ static void pci_update_intx(struct pci_dev *d)
 		return;
 	pirq = pci_pirq_of(d);
 	pthread_mutex_lock(&b->irq_lock);
-	want = d->intx_level && !(ld16le(&d->config[PCI_COMMAND]) & PCI_COMMAND_INTX_DISABLE);
+	want = __atomic_load_n(&d->intx_level, __ATOMIC_ACQUIRE) && !(d->command & PCI_COMMAND_INTX_DISABLE);
 	if (want != d->intx_wire) {
 		unsigned before = b->pirq_count[pirq];
 
@@ -428,6 +395,7 @@ static void pci_place_enable(void *arg, struct pci_dev *d)
 	st16le(&d->config[PCI_COMMAND], ld16le(&d->config[PCI_COMMAND]) | command);
 	if (d->intx_pin && b->pirq_line)
 		d->config[PCI_INTERRUPT_LINE] = b->pirq_line(b->pirq_opaque, pci_pirq_of(d));
+	pci_publish(d);
 	pci_update_bars(d);
 	pthread_mutex_unlock(&d->dev.lock);
 }
@@ -465,165 +433,11 @@ void pci_bus_place_bars(struct pci_bus *b)
 	pci_walk(b, pci_place_enable, b);
 }
 
-/* ---- MSI-X ------------------------------------------------------------- */
-
-static uint16_t pci_msix_control(const struct pci_dev *d)
-{
-	return d->msix_n ? ld16le(&d->config[d->msix_cap + PCI_MSIX_CONTROL]) : 0;
-}
-
-bool pci_msix_enabled(const struct pci_dev *d)
-{
-	return (pci_msix_control(d) & (PCI_MSIX_ENABLE | PCI_MSIX_MASK_ALL)) == PCI_MSIX_ENABLE;
-}
-
-bool pci_msix_active(const struct pci_dev *d)
-{
-	return pci_msix_control(d) & PCI_MSIX_ENABLE;
-}
-
-bool pci_msix_masked(const struct pci_dev *d, unsigned vector)
-{
-	return vector >= d->msix_n || !pci_msix_enabled(d) || (d->msix[vector].ctrl & PCI_MSIX_ENTRY_MASK);
-}
-
-static void pci_msix_send(struct pci_dev *d, unsigned vector)
-{
-	struct bus *bus = d->dev.bus;
-
-	if (bus->msi && bus->msi->send && pci_bus_master(d))
-		bus->msi->send(bus->msi_opaque, d->msix[vector].addr, d->msix[vector].data);
-}
-
-void pci_msix_notify(struct pci_dev *d, unsigned vector)
-{
-	if (vector >= d->msix_n || !pci_msix_active(d))
-		return;
-	pthread_mutex_lock(&d->msix_lock);
-	if (pci_msix_masked(d, vector))
-		d->msix_pending[vector / 64] |= BIT(vector % 64);
-	else
-		pci_msix_send(d, vector);
-	pthread_mutex_unlock(&d->msix_lock);
-}
-
-/* Send what became deliverable, and tell the device. dev.lock held. */
-static void pci_msix_update(struct pci_dev *d, unsigned vector)
-{
-	pthread_mutex_lock(&d->msix_lock);
-	if ((d->msix_pending[vector / 64] & BIT(vector % 64)) && !pci_msix_masked(d, vector)) {
-		d->msix_pending[vector / 64] &= ~BIT(vector % 64);
-		pci_msix_send(d, vector);
-	}
-	pthread_mutex_unlock(&d->msix_lock);
-	if (d->msix_changed)
-		d->msix_changed(d, vector);
-}
-
-static uint64_t pci_msix_table_read(void *opaque, uint64_t off, unsigned size)
-{
-	const struct pci_dev *d = opaque;
-	const struct pci_msix_entry *e = &d->msix[off / PCI_MSIX_ENTRY_SIZE];
-	uint8_t raw[PCI_MSIX_ENTRY_SIZE];
-
-	st64le(raw, e->addr);
-	st32le(raw + 8, e->data);
-	st32le(raw + 12, e->ctrl);
-	return size == 8 ? ld64le(raw + (off & 8)) : ld32le(raw + (off & 12));
-}
-
-static void pci_msix_table_write(void *opaque, uint64_t off, uint64_t val, unsigned size)
-{
-	struct pci_dev *d = opaque;
-	unsigned vector = (unsigned)(off / PCI_MSIX_ENTRY_SIZE);
-	struct pci_msix_entry *e = &d->msix[vector];
-	uint8_t raw[PCI_MSIX_ENTRY_SIZE];
-
-	if (size < 4) /* the specification asks for whole dwords */
-		return;
-	pthread_mutex_lock(&d->msix_lock);
-	st64le(raw, e->addr);
-	st32le(raw + 8, e->data);
-	st32le(raw + 12, e->ctrl);
-	if (size == 8)
-		st64le(raw + (off & 8), val);
-	else
-		st32le(raw + (off & 12), (uint32_t)val);
-	e->addr = ld64le(raw) & ~3ull;
-	e->data = ld32le(raw + 8);
-	e->ctrl = ld32le(raw + 12) & PCI_MSIX_ENTRY_MASK;
-	pthread_mutex_unlock(&d->msix_lock);
-	pci_msix_update(d, vector);
-}
-
-static uint64_t pci_msix_pba_read(void *opaque, uint64_t off, unsigned size)
-{
-	struct pci_dev *d = opaque;
-	uint64_t v;
-
-	pthread_mutex_lock(&d->msix_lock);
-	v = d->msix_pending[off / 8] >> ((off & 4) * 8);
-	pthread_mutex_unlock(&d->msix_lock);
-	return v;
-}
-
-static const struct region_ops pci_msix_table_ops = {
-    .read = pci_msix_table_read,
-    .write = pci_msix_table_write,
-    .min_size = 4,
-    .max_size = 8,
-};
-static const struct region_ops pci_msix_pba_ops = {
-    .read = pci_msix_pba_read,
-    .write = pci_null_write,
-    .min_size = 4,
-    .max_size = 8,
-};
-
-int pci_msix_init(struct pci_dev *d, uint16_t vectors, int bar, uint32_t table_off, uint32_t pba_off, struct err *err)
-{
-	uint64_t table_size = (uint64_t)vectors * PCI_MSIX_ENTRY_SIZE;
-	uint64_t pba_size = ALIGN_UP((uint64_t)vectors, 64) / 8;
-	const struct pci_bar *b = &d->bar[bar];
-
-	if (!vectors || vectors > PCI_MSIX_MAX)
-		return err_set(err, -EINVAL, "%u MSI-X vectors: must be 1 to %d", vectors, PCI_MSIX_MAX);
-	BUG_ON((b->kind != PCI_BAR_MEM32 && b->kind != PCI_BAR_MEM64) || (table_off & 7) || (pba_off & 7));
-	BUG_ON(table_off + table_size > b->region.size || pba_off + pba_size > b->region.size);
-	d->msix = calloc(vectors, sizeof(*d->msix));
-	d->msix_pending = calloc(pba_size / 8, 8);
-	if (!d->msix || !d->msix_pending) {
-		free(d->msix);
-		free(d->msix_pending);
-		d->msix = NULL;
-		d->msix_pending = NULL;
-		return err_set(err, -ENOMEM, "out of memory for %u MSI-X vectors", vectors);
-	}
-	pthread_mutex_init(&d->msix_lock, NULL);
-	d->msix_n = vectors;
-	d->msix_bar = bar;
-	d->msix_table_off = table_off;
-	d->msix_pba_off = pba_off;
-	d->msix_region = (struct mem_region){
-	    .name = "msix-table", .size = table_size, .ops = &pci_msix_table_ops, .opaque = d, .lock = &d->dev.lock};
-	d->msix_pba_region = (struct mem_region){
-	    .name = "msix-pba", .size = pba_size, .ops = &pci_msix_pba_ops, .opaque = d, .lock = &d->dev.lock};
-	for (unsigned i = 0; i < vectors; i++)
-		d->msix[i].ctrl = PCI_MSIX_ENTRY_MASK;
-
-	d->msix_cap = pci_add_cap(d, PCI_CAP_ID_MSIX, PCI_MSIX_CAP_SIZE);
-	st16le(&d->config[d->msix_cap + PCI_MSIX_CONTROL], vectors - 1);
-	st16le(&d->wmask[d->msix_cap + PCI_MSIX_CONTROL], PCI_MSIX_ENABLE | PCI_MSIX_MASK_ALL);
-	st32le(&d->config[d->msix_cap + PCI_MSIX_TABLE], table_off | (unsigned)bar);
-	st32le(&d->config[d->msix_cap + PCI_MSIX_PBA], pba_off | (unsigned)bar);
-	return 0;
-}
-
 /* ---- configuration space ------------------------------------------------ */
 
 bool pci_bus_master(const struct pci_dev *d)
 {
-	return ld16le(&d->config[PCI_COMMAND]) & PCI_COMMAND_MASTER;
+	return d->command & PCI_COMMAND_MASTER;
 }
 
 uint8_t pci_add_cap(struct pci_dev *d, uint8_t id, uint8_t size)
@@ -673,15 +487,6 @@ static bool pci_touches(unsigned off, unsigned size, unsigned reg, unsigned len)
 	return off < reg + len && reg < off + size;
 }
 
-/* MSI-X control: a vector may have become deliverable, or the device must use other means. */
-static void pci_msix_control_written(struct pci_dev *d, uint16_t before)
-{
-	if (pci_msix_control(d) == before)
-		return;
-	for (unsigned i = 0; i < d->msix_n; i++)
-		pci_msix_update(d, i);
-}
-
 void pci_config_write(struct pci_bus *b, unsigned bdf, unsigned off, uint32_t val, unsigned size)
 {
 	struct pci_dev *d = pci_find(b, bdf);
@@ -690,19 +495,19 @@ void pci_config_write(struct pci_bus *b, unsigned bdf, unsigned off, uint32_t va
 	if (!d || off > sizeof(d->config) - size)
 		return;
 	pthread_mutex_lock(&d->dev.lock);
-	msix_before = pci_msix_control(d);
+	msix_before = d->msix_control;
 	for (unsigned i = 0; i < size; i++) {
 		uint8_t byte = (uint8_t)(val >> (i * 8)), *c = &d->config[off + i];
 
 		*c = (uint8_t)((*c & ~d->wmask[off + i]) | (byte & d->wmask[off + i]));
 		*c &= (uint8_t) ~(byte & d->w1cmask[off + i]);
 	}
+	pci_publish(d);
 	if (pci_touches(off, size, PCI_COMMAND, 2))
 		pci_update_intx(d);
 	if (pci_touches(off, size, PCI_COMMAND, 2) || pci_touches(off, size, PCI_BAR0, 4 * PCI_BAR_COUNT))
 		pci_update_bars(d);
-	if (d->msix_n)
-		pci_msix_control_written(d, msix_before);
+	pci_msix_control_written(d, msix_before);
 	if (d->config_written)
 		d->config_written(d, off, size);
 	pthread_mutex_unlock(&d->dev.lock);
@@ -788,19 +593,14 @@ void pci_unregister(struct pci_dev *d)
 		d->pci->dev[d->devfn] = NULL;
 		d->pci = NULL;
 	}
-	if (d->msix_n)
-		pthread_mutex_destroy(&d->msix_lock);
-	d->msix_n = 0;
-	free(d->msix);
-	free(d->msix_pending);
-	d->msix = NULL;
-	d->msix_pending = NULL;
+	pci_msix_fini(d);
 }
 
 void pci_reset_common(struct pci_dev *d)
 {
 	pci_set_intx(d, 0);
 	st16le(&d->config[PCI_COMMAND], 0);
+	pci_publish(d);
 	st16le(&d->config[PCI_STATUS], ld16le(&d->config[PCI_STATUS]) & (uint16_t)~PCI_STATUS_W1C);
 	d->config[PCI_CACHE_LINE] = 0;
 	d->config[PCI_INTERRUPT_LINE] = 0;
@@ -812,15 +612,5 @@ void pci_reset_common(struct pci_dev *d)
 		if (d->bar[i].kind == PCI_BAR_MEM64)
 			st32le(&d->config[pci_bar_reg(i) + 4], 0);
 	}
-	if (!d->msix_n)
-		return;
-	pthread_mutex_lock(&d->msix_lock);
-	st16le(&d->config[d->msix_cap + PCI_MSIX_CONTROL], d->msix_n - 1);
-	memset(d->msix, 0, d->msix_n * sizeof(*d->msix));
-	for (unsigned i = 0; i < d->msix_n; i++)
-		d->msix[i].ctrl = PCI_MSIX_ENTRY_MASK;
-	memset(d->msix_pending, 0, ALIGN_UP((size_t)d->msix_n, 64) / 8);
-	pthread_mutex_unlock(&d->msix_lock);
-	for (unsigned i = 0; d->msix_changed && i < d->msix_n; i++)
-		d->msix_changed(d, i);
+	pci_msix_reset(d);
 }

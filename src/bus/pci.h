@@ -50,7 +50,9 @@ struct pci_dev {
 	uint32_t msix_table_off, msix_pba_off;
 	int msix_bar;
 	pthread_mutex_t msix_lock; /* leaf: msix[], msix_pending and the control word as notifiers see it */
-	int intx_level;		   /* what the device asks for; on the wire unless disabled in COMMAND */
+	/* COMMAND and MSI-X control for those who hold no dev.lock (notifiers); written under it. */
+	_Atomic uint16_t command, msix_control;
+	int intx_level; /* what the device asks for; on the wire unless disabled in COMMAND */
 	bool intx_wire;
 	struct pci_bus *pci; /* set by pci_register */
 	/* Hooks of the device, may be NULL; run with dev.lock held. */

@@ -115,6 +115,13 @@ static void bits_change(uint32_t words[WORDS], const char *names, bool on)
 	}
 }
 
+static bool want_flag(const struct model_build *b, const char *name)
+{
+	const struct cpu_feature *f = feature_find(name, strlen(name));
+
+	return b->want[word_index(f)] & 1u << f->bit;
+}
+
 /* ---- names ----------------------------------------------------------------- */
 
 static const struct cpu_named_model *named_find(const char *name)
@@ -460,9 +467,7 @@ static uint64_t xcr0_allowed(struct model_build *b)
 	uint64_t sup = sup_reg(b, 0xd, 0, EAX) | (uint64_t)sup_reg(b, 0xd, 0, EDX) << 32, mask = 3;
 
 	for (size_t i = 0; i < ARRAY_SIZE(need); i++) {
-		const struct cpu_feature *f = feature_find(need[i].flag, strlen(need[i].flag));
-
-		if ((b->want[word_index(f)] & 1u << f->bit) && (sup & need[i].bits) == need[i].bits)
+		if (want_flag(b, need[i].flag) && (sup & need[i].bits) == need[i].bits)
 			mask |= need[i].bits;
 	}
 	for (unsigned i = 2; i < 63; i++)
@@ -490,9 +495,7 @@ static void drop_dependent(struct model_build *b)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(deps); i++) {
-		const struct cpu_feature *f = feature_find(deps[i].needs, strlen(deps[i].needs));
-
-		if (!(b->want[word_index(f)] & 1u << f->bit))
+		if (!want_flag(b, deps[i].needs))
 			bits_change(b->want, deps[i].drops, false);
 	}
 }
@@ -556,11 +559,10 @@ static void add_extended(struct model_build *b)
 		add(m, 0x80000006, -1, 0, 0, 0x02006040, 0);
 	}
 	add(m, 0x80000007, -1, 0, 0, 0, 0);
-	add(m, 0x80000008, -1, b->phys_bits | 48 << 8, 0, is_amd(b) ? (threads - 1) | (cb + tb) << 12 : 0, 0);
+	add(m, 0x80000008, -1, b->phys_bits | (want_flag(b, "la57") ? 57 : 48) << 8, 0,
+	    is_amd(b) ? (threads - 1) | (cb + tb) << 12 : 0, 0);
 	if (is_amd(b)) {
-		const struct cpu_feature *svm = feature_find("svm", 3);
-
-		if (b->want[word_index(svm)] & 1u << svm->bit)
+		if (want_flag(b, "svm"))
 			add(m, 0x8000000a, -1, 1, 16, 0, 0);
 		add_caches(b, 0x8000001d, false);
 		add(m, 0x8000001e, -1, 0, (m->threads - 1) << 8, 0, 0);

@@ -136,6 +136,35 @@ static void test_power_button(void **state)
 	assert_int_equal(in(b, ACPI_APM_CNT, 1), ACPI_APM_DISABLE);
 }
 
+/* Linux: the HPET has IRQ 8, so the alarm is to come as an ACPI event. */
+static void test_rtc_alarm(void **state)
+{
+	struct bench *b = *state;
+	struct dev *rtc = rig_dev(&b->r, &rtc_dev_ops, "base=2000-01-01T10:00:00", "clock=vm", NULL);
+	static const uint8_t regs[][2] = {{5, 0x10}, {3, 0x00}, {1, 0x03}, {0x0b, 0x22}};
+
+	out(b, ACPI_APM_CNT, ACPI_APM_ENABLE, 1);
+	out(b, EVT + 2, 0x400, 2);
+	rtc_set_irq_enabled(rtc, false);
+	for (size_t i = 0; i < ARRAY_SIZE(regs); i++) {
+		out(b, 0x70, regs[i][0], 1);
+		out(b, 0x71, regs[i][1], 1);
+	}
+	rig_advance(&b->r, 2900000000);
+	assert_false(b->sci);
+	rig_advance(&b->r, 200000000);
+	assert_true(b->sci);
+	assert_int_equal(in(b, EVT, 2) & 0x400, 0x400);
+	out(b, EVT, 0x400, 2);
+	assert_false(b->sci); /* once for each alarm, though register C was not read yet */
+	rig_advance(&b->r, NSEC_PER_SEC);
+	assert_false(b->sci);
+	out(b, 0x70, 0x0c, 1);
+	assert_int_equal(in(b, 0x71, 1) & 0xa0, 0xa0);
+	rig_advance(&b->r, 86400 * NSEC_PER_SEC);
+	assert_true(b->sci);
+}
+
 static void test_sleep(void **state)
 {
 	struct bench *b = *state;
@@ -176,7 +205,7 @@ static void test_base(void **state)
 int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-	const struct CMUnitTest tests[] = {T(test_timer), T(test_timer_event), T(test_power_button),
+	const struct CMUnitTest tests[] = {T(test_timer), T(test_timer_event), T(test_power_button), T(test_rtc_alarm),
 					   T(test_sleep), T(test_gpe),	       T(test_base)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

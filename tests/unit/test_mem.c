@@ -305,12 +305,52 @@ static void test_mem_path(void **state)
 	mem_fini(&m);
 }
 
+/* Is `flag` among the VmFlags of the mapping that starts at addr? */
+static bool vm_flag(const void *addr, const char *flag)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[512], start[32];
+	bool here = false, found = false;
+
+	assert_non_null(f);
+	snprintf(start, sizeof(start), "%lx-", (unsigned long)(uintptr_t)addr);
+	while (fgets(line, sizeof(line), f) && !found) {
+		if (strchr(line, '-') && strspn(line, "0123456789abcdef") > 4)
+			here = strncmp(line, start, strlen(start)) == 0;
+		else if (here && strncmp(line, "VmFlags:", 8) == 0)
+			found = strstr(line, flag);
+	}
+	fclose(f);
+	return found;
+}
+
+/* Case C5 and KSM: anonymous RAM is advised as the configuration says. */
+static void test_advice(void **state)
+{
+	struct ram_config cfg = {.merge = true, .dump = false}, plain = {.dump = true};
+	struct mem_map m;
+	struct err err = {0};
+
+	if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
+		skip();
+	assert_int_equal(mem_init(&m, &err), 0);
+	assert_int_equal(mem_add_ram(&m, "a", 0, 8 * MIB, &cfg, false, &err), 0);
+	assert_int_equal(mem_add_ram(&m, "b", 4 * GIB, 8 * MIB, &plain, false, &err), 0);
+	assert_true(vm_flag(m.block[0].host, " hg"));
+	assert_true(vm_flag(m.block[0].host, " dd"));
+	assert_true(access("/sys/kernel/mm/ksm", F_OK) != 0 || vm_flag(m.block[0].host, " mg"));
+	assert_true(vm_flag(m.block[1].host, " hg"));
+	assert_false(vm_flag(m.block[1].host, " dd"));
+	assert_false(vm_flag(m.block[1].host, " mg"));
+	mem_fini(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_ram_and_hole), cmocka_unit_test(test_regions),
-	    cmocka_unit_test(test_dma),		 cmocka_unit_test(test_page_bits),
-	    cmocka_unit_test(test_mem_path),	 cmocka_unit_test(test_concurrent_moves),
+	    cmocka_unit_test(test_ram_and_hole),     cmocka_unit_test(test_regions),  cmocka_unit_test(test_dma),
+	    cmocka_unit_test(test_page_bits),	     cmocka_unit_test(test_mem_path), cmocka_unit_test(test_advice),
+	    cmocka_unit_test(test_concurrent_moves),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,6 +207,11 @@ static void test_topology(void **state)
 	cpu_model_cpuid(&m, 13, 0, 1, 0, 0x80000008, 0, r);
 	assert_int_equal(r[2] & 255, 5);
 	assert_int_equal(r[2] >> 12 & 15, 3);
+	cpu_model_cpuid(&m, 0, 0, 1, 0, 0x80000008, 0, r);
+	assert_int_equal(r[0] & 0xffff, 48 | 57 << 8); /* LA57: 57 bits of linear address */
+	assert_int_equal(build(&m, "max,-la57", 2, 3, 2, &err), 0);
+	cpu_model_cpuid(&m, 0, 0, 1, 0, 0x80000008, 0, r);
+	assert_int_equal(r[0] >> 8 & 255, 48);
 	/* one vCPU: no hyper-threading bit, whatever the host has */
 	assert_int_equal(build(&m, "max", 1, 1, 1, &err), 0);
 	assert_false(cpu_model_has(&m, "ht"));

@@ -48,31 +48,51 @@ int kvm_cap(const struct kvm_accel *k, int cap)
 	return rc < 0 ? 0 : rc;
 }
 
+/* Errors of opening the device that have a remedy. */
+static const struct {
+	int code;
+	const char *text;
+} open_errors[] = {
+    {-ENOENT,
+     "no /dev/kvm: load the kvm_amd or kvm_intel module, or enable virtualization in the firmware (in a virtual "
+     "machine: nested virtualization in its host; in a container: --device /dev/kvm)"},
+    {-EPERM, "/dev/kvm is forbidden here (a container's device rules or a sandbox): allow the device, e.g. "
+	     "--device /dev/kvm"},
+    {-ENXIO, "/dev/kvm has no driver: load the kvm_amd or kvm_intel module"},
+    {-ENODEV, "/dev/kvm has no driver: load the kvm_amd or kvm_intel module"},
+};
+
+int kvm_explain_open(int code, const struct stat *st, struct err *err)
+{
+	const struct group *g;
+
+	for (size_t i = 0; i < ARRAY_SIZE(open_errors); i++)
+		if (open_errors[i].code == code)
+			return err_set(err, code, "%s", open_errors[i].text);
+	if (code != -EACCES)
+		return err_set_errno(err, code, "cannot open /dev/kvm");
+	/* Joining a group helps only if the group may use the device, and nobody should join root's. */
+	if (st->st_gid == 0 || (st->st_mode & 0060) != 0060)
+		return err_set(err, code,
+			       "no permission for /dev/kvm, and its group has none: as root, chgrp kvm /dev/kvm && "
+			       "chmod 660 /dev/kvm, and join group 'kvm'");
+	g = getgrgid(st->st_gid);
+	if (!g)
+		return err_set(err, code, "no permission for /dev/kvm: join its group %u", (unsigned)st->st_gid);
+	return err_set(err, code,
+		       "no permission for /dev/kvm: join its group '%s' (usermod -aG %s USER, then log in again)",
+		       g->gr_name, g->gr_name);
+}
+
 static int kvm_open(struct err *err)
 {
-	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC), version;
-	struct stat st;
+	int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC), version, code = -errno;
+	struct stat st = {0};
 
-	if (fd < 0 && errno == ENOENT)
-		return err_set(err, -ENOENT,
-			       "no /dev/kvm: load the kvm_amd or kvm_intel module, or enable virtualization in the "
-			       "firmware (in a virtual machine: nested virtualization in its host)");
-	if (fd < 0 && errno == EACCES) {
-		const struct group *g = stat("/dev/kvm", &st) == 0 ? getgrgid(st.st_gid) : NULL;
-
-		return err_set(
-		    err, -EACCES,
-		    "no permission for /dev/kvm: join its group '%s' (usermod -aG %s USER, then log in again)",
-		    g ? g->gr_name : "kvm", g ? g->gr_name : "kvm");
+	if (fd < 0) {
+		stat("/dev/kvm", &st);
+		return kvm_explain_open(code, &st, err);
 	}
-	if (fd < 0 && errno == EPERM)
-		return err_set(err, -EPERM,
-			       "/dev/kvm is forbidden here (a container's device rules or a sandbox): "
-			       "allow the device, e.g. --device /dev/kvm");
-	if (fd < 0 && (errno == ENXIO || errno == ENODEV))
-		return err_set(err, -errno, "/dev/kvm has no driver: load the kvm_amd or kvm_intel module");
-	if (fd < 0)
-		return err_set_errno(err, -errno, "cannot open /dev/kvm");
 	version = kvm_ioctl_value(fd, KVM_GET_API_VERSION, 0);
 	if (version != KVM_API_VERSION) {
 		close(fd);

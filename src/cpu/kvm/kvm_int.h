@@ -74,6 +74,10 @@ int kvm_ioctl(int fd, unsigned long request, void *arg);
 int kvm_ioctl_value(int fd, unsigned long request, unsigned long arg);
 int kvm_cap(const struct kvm_accel *k, int cap);
 
+/* Why /dev/kvm (with st) could not be opened and what to do; returns code. */
+struct stat;
+int kvm_explain_open(int code, const struct stat *st, struct err *err);
+
 /* slots.c */
 void kvm_slots_changed(void *opaque);
 int kvm_sync_dirty(struct accel *a, struct err *err);

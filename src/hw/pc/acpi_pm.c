@@ -82,14 +82,24 @@ static void acpi_pm_timer_fired(void *opaque)
 	pthread_mutex_unlock(&s->pci.dev.lock);
 }
 
-void acpi_pm_power_button(struct dev *d)
+static void acpi_pm_event(struct dev *d, uint16_t bit)
 {
 	struct acpi_pm *s = container_of(d, struct acpi_pm, pci.dev);
 
 	pthread_mutex_lock(&d->lock);
-	s->sts |= PM1_PWRBTN;
+	s->sts |= bit;
 	acpi_pm_update(s);
 	pthread_mutex_unlock(&d->lock);
+}
+
+void acpi_pm_power_button(struct dev *d)
+{
+	acpi_pm_event(d, PM1_PWRBTN);
+}
+
+void acpi_pm_rtc_alarm(struct dev *d)
+{
+	acpi_pm_event(d, PM1_RTC);
 }
 
 /* ---- registers --------------------------------------------------------- */

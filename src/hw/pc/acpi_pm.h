@@ -23,5 +23,7 @@
 
 /* The power button is pressed. Main loop's thread. */
 void acpi_pm_power_button(struct dev *d);
+/* The RTC's alarm went off: RTC_STS, whatever became of IRQ 8. Any thread, the RTC's lock held. */
+void acpi_pm_rtc_alarm(struct dev *d);
 
 #endif

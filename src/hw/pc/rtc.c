@@ -7,13 +7,14 @@
  * The time of day is a clock plus an offset that setting the time changes. Flags
  * and interrupts are worked out from the time that has passed since they were last
  * looked at; a host timer runs only for an enabled interrupt that is not pending
- * yet. Everything runs under dev.lock.
+ * yet. Everything runs under dev.lock, and under it the power management device's.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
 #include "base/clock.h"
 #include "base/util.h"
+#include "hw/pc/acpi_pm.h"
 #include "hw/pc/devices.h"
 
 enum {
@@ -67,6 +68,7 @@ struct rtc {
 	struct mem_region region;
 	struct irq irq;
 	bool irq_enabled; /* false while the HPET replaces IRQ 8 */
+	bool alarm_seen;  /* the present alarm was reported to power management */
 	struct vmtimer timer;
 	uint8_t index;
 	uint8_t reg[RTC_SIZE]; /* the time's own registers count only while it stands still */
@@ -196,6 +198,20 @@ static uint64_t rtc_next_alarm(const struct rtc *s, uint64_t from)
 	return UINT64_MAX;
 }
 
+/* An alarm is an ACPI event too: Linux waits for that instead of IRQ 8 where it thinks the firmware new. */
+static void rtc_report_alarm(struct rtc *s)
+{
+	bool alarm = s->reg[RTC_C] & s->reg[RTC_B] & B_AIE;
+
+	if (alarm && !s->alarm_seen) {
+		for (struct dev *d = s->dev.bus->devices; d; d = d->next) {
+			if (d->ops == &acpi_pm_ops)
+				acpi_pm_rtc_alarm(d);
+		}
+	}
+	s->alarm_seen = alarm;
+}
+
 static void rtc_update_irq(struct rtc *s)
 {
 	if (s->reg[RTC_C] & s->reg[RTC_B] & (B_PIE | B_AIE | B_UIE))
@@ -204,6 +220,7 @@ static void rtc_update_irq(struct rtc *s)
 		s->reg[RTC_C] &= ~C_IRQF;
 	if (s->irq_enabled)
 		irq_set(&s->irq, s->reg[RTC_C] >> 7);
+	rtc_report_alarm(s);
 }
 
 /* Raise the flags of what happened since the last look. */
