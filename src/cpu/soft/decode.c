@@ -72,16 +72,25 @@ static void decode_setup(void)
 		}
 }
 
-static const ZydisDecoder *decoder_of(const struct soft_cpu *c)
+static const ZydisDecoder *decoder_for(const struct soft_cpu *c, enum decode_mode m)
 {
-	enum decode_mode m = c->mode_key & SOFT_KEY_LONG64   ? MODE_64
-			     : c->mode_key & SOFT_KEY_CODE32 ? MODE_32
-							     : MODE_16;
-
 	const struct decode_info *info = interp_decode_info(c);
 
 	return &decoders[m][(info->amd_branches ? VARIANT_AMD : 0) | (info->lzcnt ? VARIANT_LZCNT : 0) |
 			    (info->isa[ZYDIS_ISA_SET_BMI1] ? VARIANT_TZCNT : 0)];
+}
+
+static const ZydisDecoder *decoder_of(const struct soft_cpu *c)
+{
+	return decoder_for(c, c->mode_key & SOFT_KEY_LONG64   ? MODE_64
+			      : c->mode_key & SOFT_KEY_CODE32 ? MODE_32
+							      : MODE_16);
+}
+
+const ZydisDecoder *insn_decoder64(const struct soft_cpu *c)
+{
+	pthread_once(&decode_once, decode_setup);
+	return decoder_for(c, MODE_64);
 }
 
 /* ---- operands --------------------------------------------------------------- */

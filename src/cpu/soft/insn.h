@@ -86,6 +86,9 @@ int insn_gate_check(struct soft_cpu *c, enum insn_gate gate);
 int insn_decode_full(const struct soft_cpu *c, const struct insn *i, ZydisDecodedInstruction *zi,
 		     ZydisDecodedOperand *ops);
 
+/* The decoder of 64-bit code as this CPU's model reads it (TZCNT or BSF, AMD's branches). After interp_init. */
+const ZydisDecoder *insn_decoder64(const struct soft_cpu *c);
+
 typedef int insn_fn(struct soft_cpu *c, const struct insn *i);
 struct insn_handler {
 	ZydisMnemonic mnemonic;

@@ -270,7 +270,7 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 
 	if (!jc)
 		return err_set(err, -ENOMEM, "soft: no memory for the translator");
-	ZydisDecoderInit(&jc->decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+	jc->decoder = *insn_decoder64(c);
 	for (unsigned i = 0; i < MMU_MODES; i++)
 		c->jx.jump_key[i] = JIT_NO_KEY;
 	c->jx.self = c;
