@@ -403,21 +403,38 @@ static void test_hostile_ring_addresses(void **state)
 	}
 }
 
+/* KELVIN_FUZZ=N in the environment: N times as many rounds, another sequence. */
+static int fuzz_factor(void)
+{
+	const char *n = getenv("KELVIN_FUZZ");
+
+	return n && atoi(n) > 0 ? atoi(n) : 1;
+}
+
+static uint64_t random64(void)
+{
+	static uint64_t s;
+
+	if (!s)
+		s = 0x2545f4914f6cdd1dull * (unsigned)fuzz_factor();
+
+	s ^= s << 13;
+	s ^= s >> 7;
+	s ^= s << 17;
+	return s;
+}
+
 /* Random descriptors and indexes: whatever happens, it ends, and a reset cures it. */
 static void test_random_rings(void **state)
 {
-	uint64_t s = 88172645463325252ull;
-
 	FOR_EACH_DEVICE
 	{
 		attach(GUEST_MODERN);
-		for (int round = 0; round < 150; round++) {
+		for (int round = 0; round < 150 * fuzz_factor(); round++) {
 			guest_start(&g, ~0ull, row->queue + 1, 8, round & 1);
 			uint8_t *ring = guest_ptr(&m, g.q[row->queue].desc);
 			for (int k = 0; k < 40; k++) {
-				s ^= s << 13;
-				s ^= s >> 7;
-				s ^= s << 17;
+				const uint64_t s = random64();
 				unsigned at = (unsigned)(s >> 20) % (8 * 16 + 4 + 16);
 				if (s & 0x100)
 					ring[at] = (uint8_t)s;
@@ -432,6 +449,49 @@ static void test_random_rings(void **state)
 			for (int turn = 0; turn < 1000 && guest_status(&g); turn++)
 				loop_run_once(m.bus.loop, 1000000);
 			assert_int_equal(guest_status(&g), 0);
+		}
+	}
+}
+
+/* One access somewhere a guest can reach the device: registers, MSI-X, configuration space, BARs that move. */
+static void random_access(void)
+{
+	const uint64_t r = random64(), val = r & 1 ? random64() : random64() & 0xff;
+	const unsigned size = 1u << (r >> 8) % 3;
+	const uint64_t off = (r >> 16) % 0x4000;
+	const uint64_t legacy = cfg(0x10, 4) & ~3u, msix = cfg(0x14, 4) & ~15u;
+
+	switch ((r >> 40) % 8) {
+	case 0:
+	case 1: mem_write(&m.mem, g.common + off % 0x40, val, size); break;
+	case 2: mem_write(&m.mem, g.common + off, val, size); break;
+	case 3: mem_read(&m.mem, g.common + off, size); break;
+	case 4: ports_write(m.bus.ports, (uint16_t)(legacy + off % 0x80), val, size); break;
+	case 5: mem_write(&m.mem, msix + off % 0x2000, val, size == 1 ? 4 : 8); break;
+	case 6: pci_config_write(m.bus.pci, bdf(), (unsigned)off % 0x100 & ~(size - 1), (uint32_t)val, size); break;
+	case 7: ports_read(m.bus.ports, (uint16_t)(legacy + off % 0x80), size); break;
+	}
+}
+
+static void test_random_registers(void **state)
+{
+	FOR_EACH_DEVICE
+	{
+		for (int round = 0; round < 40 * fuzz_factor(); round++) {
+			attach(GUEST_MODERN);
+			if (round & 1)
+				guest_start(&g, ~0ull, row->queue + 1, 8, round & 2);
+			for (int k = 0; k < 300; k++) {
+				random_access();
+				if (k % 16 == 0)
+					machine_settle(&m);
+			}
+			dev_reset_all(&m.bus);
+			pci_bus_place_bars(m.bus.pci);
+			attach(GUEST_MODERN);
+			assert_int_equal(guest_status(&g), 0);
+			guest_start(&g, ~0ull, row->queue + 1, 8, true);
+			assert_int_equal(guest_status(&g), 15);
 		}
 	}
 }
@@ -478,9 +538,9 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(test_identity),	TEST(test_config_window),   TEST(test_status),
-	    TEST(test_queue_registers), TEST(test_hostile_rings),   TEST(test_hostile_ring_addresses),
-	    TEST(test_random_rings),	TEST(test_reset_and_pause),
+	    TEST(test_identity),	TEST(test_config_window),    TEST(test_status),
+	    TEST(test_queue_registers), TEST(test_hostile_rings),    TEST(test_hostile_ring_addresses),
+	    TEST(test_random_rings),	TEST(test_random_registers), TEST(test_reset_and_pause),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
