@@ -65,6 +65,7 @@ struct block_node *block_open(const struct block_open *o, struct loop *l, struct
 	n->writeback = o->writeback;
 	n->no_flush = o->no_flush;
 	n->discard_unmap = o->discard_unmap;
+	n->detect_zeroes = o->detect_zeroes;
 	ret = block_file_open(&n->file, o, l, err);
 	if (ret)
 		goto out_free;
@@ -184,6 +185,17 @@ void block_complete(struct block_node *n, struct block_req *req, int ret)
 	req->done(req);
 }
 
+static bool all_zero(const struct iovec *iov, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const uint8_t *p = iov[i].iov_base;
+		/* Each byte equals the one before it, and the first is zero. */
+		if (iov[i].iov_len && (p[0] || memcmp(p, p + 1, iov[i].iov_len - 1) != 0))
+			return false;
+	}
+	return true;
+}
+
 void block_submit(struct block_node *n, struct block_req *req)
 {
 	const int ret = check_request(n, req);
@@ -194,6 +206,11 @@ void block_submit(struct block_node *n, struct block_req *req)
 	if (ret || (req->len == 0 && req->op != BLOCK_FLUSH)) {
 		block_complete(n, req, ret);
 		return;
+	}
+	if (n->detect_zeroes && req->op == BLOCK_WRITE && all_zero(req->iov, req->niov)) {
+		req->op = BLOCK_WRITE_ZEROES;
+		if (n->detect_zeroes == BLOCK_ZEROES_UNMAP)
+			req->flags |= BLOCK_MAY_UNMAP;
 	}
 	n->driver->submit(n, req);
 }

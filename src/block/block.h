@@ -38,6 +38,9 @@ struct block_req {
 	struct block_req *next;
 };
 
+/* Writes of zeros become BLOCK_WRITE_ZEROES, with UNMAP also BLOCK_MAY_UNMAP. */
+enum block_detect_zeroes { BLOCK_ZEROES_OFF, BLOCK_ZEROES_ON, BLOCK_ZEROES_UNMAP };
+
 /* What cache= means (QEMU's table): writeback, direct (O_DIRECT), no_flush. */
 struct block_open {
 	const char *filename;
@@ -46,6 +49,7 @@ struct block_open {
 	enum aio_engine aio;
 	bool force;   /* open a block device the host has mounted or holds */
 	bool locking; /* take QEMU's image locks */
+	enum block_detect_zeroes detect_zeroes;
 };
 
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err);

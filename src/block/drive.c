@@ -62,7 +62,8 @@ static const struct prop drive_props[] = {
     {.name = "read-only", .alias_of = "readonly"},
     OPT("discard", PROP_ENUM, discard, .def = "ignore", .values = discard_names,
 	.help = "unmap: what the guest discards is freed on the host"),
-    OPT("detect-zeroes", PROP_ENUM, detect_zeroes, .def = "off", .values = zeroes_names, .help = "only off"),
+    OPT("detect-zeroes", PROP_ENUM, detect_zeroes, .def = "off", .values = zeroes_names,
+	.help = "writes of zeros become holes (unmap) or zeroed ranges (on)"),
     OPT("serial", PROP_STR, serial, .help = "serial number the guest reads"),
     OPT("index", PROP_I64, index, .def = "-1", .help = "position among the drives of the same if="),
     {.name = "unit", .alias_of = "index"},
@@ -180,11 +181,17 @@ static int resolve_aio(const struct drive_opts *d, struct block_open *o, struct 
 	return 0;
 }
 
+static bool discard_unmaps(const struct drive_opts *d)
+{
+	return strcmp(discard_names[d->discard], "unmap") == 0 || strcmp(discard_names[d->discard], "on") == 0;
+}
+
 static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct err *err)
 {
-	if (d->detect_zeroes)
-		return err_set(err, -ENOTSUP, "-drive: detect-zeroes=%s is not implemented yet",
-			       zeroes_names[d->detect_zeroes]);
+	if (d->detect_zeroes == BLOCK_ZEROES_UNMAP && !discard_unmaps(d))
+		return err_set(err, -EINVAL,
+			       "setting detect-zeroes to unmap is not allowed without setting discard operation to "
+			       "unmap");
 	if (strcmp(error_names[d->werror], "stop") == 0 || strcmp(error_names[d->werror], "enospc") == 0)
 		return err_set(err, -ENOTSUP, "-drive: werror=%s is not implemented yet; use report or ignore",
 			       error_names[d->werror]);
@@ -203,8 +210,8 @@ static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct
 	o->filename = d->file;
 	o->format = d->format;
 	o->read_only = d->read_only || strcmp(media_names[d->media], "cdrom") == 0;
-	o->discard_unmap =
-	    strcmp(discard_names[d->discard], "unmap") == 0 || strcmp(discard_names[d->discard], "on") == 0;
+	o->discard_unmap = discard_unmaps(d);
+	o->detect_zeroes = (enum block_detect_zeroes)d->detect_zeroes;
 	o->locking = strcmp(locking_names[d->locking], "off") != 0;
 	o->force = d->force;
 	return 0;

@@ -26,6 +26,7 @@ struct block_node {
 	uint64_t size; /* bytes, a multiple of 512 */
 	bool read_only, writeback, no_flush, discard_unmap;
 	bool probed; /* the format was guessed: raw then guards sector 0 */
+	enum block_detect_zeroes detect_zeroes;
 	unsigned inflight;
 	void *private_data;
 	struct block_stats stats;

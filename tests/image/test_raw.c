@@ -330,6 +330,35 @@ static void test_discard_frees(void **state)
 	drive_close_all();
 }
 
+static void test_detect_zeroes(void **state)
+{
+	static uint8_t buf[1024 * 1024];
+	struct block_node *n;
+	struct stat a, b;
+	uint8_t back[512];
+
+	make_file("zeroes.raw", 4 * 1024 * 1024, 0x77);
+	stat(path, &a);
+	expect_error("detect-zeroes=unmap", "not allowed without setting discard");
+	n = open_node("format=raw,discard=unmap,detect-zeroes=unmap");
+	assert_int_equal(run(n, BLOCK_WRITE, 0, 0, buf, sizeof(buf)), 0);
+	stat(path, &b);
+	assert_true(b.st_blocks + 2000 <= a.st_blocks);
+	buf[sizeof(buf) - 1] = 1;
+	assert_int_equal(run(n, BLOCK_WRITE, 0, 1024 * 1024, buf, sizeof(buf)), 0);
+	assert_int_equal(run(n, BLOCK_READ, 0, 2 * 1024 * 1024 - 512, back, 512), 0);
+	assert_int_equal(back[510], 0);
+	assert_int_equal(back[511], 1);
+	assert_int_equal(run(n, BLOCK_READ, 0, 512, back, 512), 0);
+	assert_int_equal(back[0], 0);
+	drive_close_all();
+	n = open_node("format=raw,detect-zeroes=on");
+	buf[sizeof(buf) - 1] = 0;
+	assert_int_equal(run(n, BLOCK_WRITE, 0, 3 * 1024 * 1024, buf, 4096), 0);
+	assert_int_equal(run(n, BLOCK_READ, 0, 3 * 1024 * 1024, back, 512), 0);
+	assert_int_equal(back[0], 0);
+}
+
 /* ---- guessed formats ----------------------------------------------------------- */
 
 static void test_probed_raw(void **state)
@@ -563,8 +592,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(test_random),	      TEST(test_random_4k_device), TEST(test_odd_size),	   TEST(test_bounds),
-	    TEST(test_discard_frees), TEST(test_probed_raw),	   TEST(test_locks),	   TEST(test_locks_of_qemu),
-	    TEST(test_bad_options),   TEST(test_cache_table),	   TEST(test_drive_names),
+	    TEST(test_discard_frees), TEST(test_detect_zeroes),	   TEST(test_probed_raw),  TEST(test_locks),
+	    TEST(test_locks_of_qemu), TEST(test_bad_options),	   TEST(test_cache_table), TEST(test_drive_names),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
