@@ -78,6 +78,9 @@ void gen_sequence(struct case_gen *g, struct insn_case *out);
 /* A data instruction whose form in 32- or 16-bit code does what another form does in 64-bit code. */
 void gen_legacy(struct case_gen *g, unsigned mode, struct insn_case *out);
 unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list);
+/* Why a mnemonic has no cases: not met in any opcode map of 64-bit mode, the system part's, or absent here. */
+enum gen_left_out { GEN_TESTED = 1, GEN_EXCLUDED, GEN_NOT_ON_HOST };
+enum gen_left_out gen_why_left_out(const struct case_gen *g, unsigned mnemonic);
 /* Only this mnemonic from now on; false when it has no form that can be tested. */
 bool gen_only(struct case_gen *g, const char *mnemonic);
 /* No FNSTENV and FNSAVE in sequences: they show x87 pointers, which the translator does not keep. */

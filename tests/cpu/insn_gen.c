@@ -16,6 +16,7 @@ enum space { SPACE_LEGACY, SPACE_VEX, SPACE_EVEX };
 
 struct form {
 	uint8_t space, map, pp, w, l, b, opcode, reg, mod3;
+	uint8_t rm; /* where ModRM.rm extends the opcode: its value + 1; 0 = any */
 };
 
 struct forms {
@@ -31,6 +32,7 @@ struct case_gen {
 	uint16_t list[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 	unsigned n, only;
 	bool no_x87_env;
+	uint8_t left_out[ZYDIS_MNEMONIC_MAX_VALUE + 1]; /* enum gen_left_out */
 };
 
 /* ---- contents ----------------------------------------------------------------------- */
@@ -156,7 +158,8 @@ struct choice {
 static unsigned assemble(const struct form *f, const struct choice *ch, uint8_t *b)
 {
 	unsigned n = 0;
-	uint8_t modrm = (uint8_t)((f->mod3 ? 3 : ch->mod) << 6 | (f->reg & 7) << 3 | (ch->rm & 7));
+	uint8_t rm = f->rm ? f->rm - 1 : ch->rm & 7;
+	uint8_t modrm = (uint8_t)((f->mod3 ? 3 : ch->mod) << 6 | (f->reg & 7) << 3 | rm);
 
 	for (unsigned k = 0; k < ch->nextra; k++)
 		b[n++] = ch->extra[k];
@@ -194,7 +197,8 @@ static void add_form(struct case_gen *g, const struct form *f)
 				 {.vvvv = 0, .rm = 1, .mod = 2, .aaa = 1},
 				 {.vvvv = 0, .rm = 1, .mod = 2},
 				 {.vvvv = 2, .rm = 1, .mod = 2},
-				 {.vvvv = 2, .rm = 4, .sib = 0x1b, .mod = 2, .aaa = 1}};
+				 {.vvvv = 2, .rm = 4, .sib = 0x1b, .mod = 2, .aaa = 1},
+				 {.vvvv = 0, .rm = 4, .sib = 0x1b, .mod = 2, .aaa = 1}};
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 
@@ -207,8 +211,10 @@ static void add_form(struct case_gen *g, const struct form *f)
 			return;
 		if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&g->dec, b, len, &zi, ops)))
 			continue;
-		if (!g->isa[zi.meta.isa_set] || excluded(&zi) || system_operand(&zi, ops))
+		if (!g->isa[zi.meta.isa_set] || excluded(&zi) || system_operand(&zi, ops)) {
+			g->left_out[zi.mnemonic] = g->isa[zi.meta.isa_set] ? GEN_EXCLUDED : GEN_NOT_ON_HOST;
 			return;
+		}
 		fs = &g->by_mnemonic[zi.mnemonic];
 		if (fs->n == fs->cap) {
 			fs->cap = fs->cap ? fs->cap * 2 : 8;
@@ -243,6 +249,14 @@ static bool is_prefix_byte(unsigned op)
 	}
 }
 
+/* Register forms of x87 and of a few groups where ModRM.rm is one more opcode field. */
+static bool rm_extends(const struct form *f)
+{
+	if (f->space != SPACE_LEGACY)
+		return false;
+	return (f->map == 0 && (f->opcode & 0xf8) == 0xd8) || (f->map == 1 && (f->opcode == 0x01 || f->opcode == 0xae));
+}
+
 static void add_space(struct case_gen *g, enum space space, unsigned map_first, unsigned map_last, unsigned lengths,
 		      unsigned bs)
 {
@@ -263,7 +277,12 @@ static void add_space(struct case_gen *g, enum space space, unsigned map_first, 
 				v >>= 3;
 				f.l = (uint8_t)(v % lengths);
 				f.b = (uint8_t)(v / lengths);
-				add_form(g, &f);
+				if (!f.mod3 || !rm_extends(&f)) {
+					add_form(g, &f);
+					continue;
+				}
+				for (f.rm = 1; f.rm <= 8; f.rm++)
+					add_form(g, &f);
 			}
 		}
 }
@@ -291,6 +310,11 @@ struct case_gen *gen_create(uint64_t seed)
 		if (g->by_mnemonic[m].n)
 			g->list[g->n++] = (uint16_t)m;
 	return g;
+}
+
+enum gen_left_out gen_why_left_out(const struct case_gen *g, unsigned mnemonic)
+{
+	return g->by_mnemonic[mnemonic].n ? GEN_TESTED : (enum gen_left_out)g->left_out[mnemonic];
 }
 
 void gen_without_x87_env(struct case_gen *g)
@@ -609,7 +633,7 @@ static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case 
 
 	random_choice(r, &f, &ch);
 	/* In forms without an opcode extension the reg field is a register: any. */
-	if (rng_below(r, 2))
+	if (rng_below(r, 2) && !f.rm)
 		f.reg = (uint8_t)rng_below(r, 8);
 	assemble(&f, &ch, b);
 	if (!decode_choice(g, mnemonic, b, &zi, ops))
@@ -697,7 +721,7 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	unsigned m;
 
 	random_choice(r, &f, &ch);
-	if (rng_below(r, 2))
+	if (rng_below(r, 2) && !f.rm)
 		f.reg = (uint8_t)rng_below(r, 8);
 	ch.mod = 0;
 	if (!f.mod3)
@@ -816,7 +840,7 @@ static bool instantiate_legacy(struct case_gen *g, unsigned mnemonic, unsigned m
 	unsigned m;
 
 	random_choice(r, &f, &ch);
-	if (rng_below(r, 2))
+	if (rng_below(r, 2) && !f.rm)
 		f.reg = (uint8_t)rng_below(r, 8);
 	ch.rex_r = ch.rex_x = ch.rex_b = ch.evex_r2 = ch.evex_v2 = 0;
 	ch.vvvv &= 7;
@@ -835,6 +859,7 @@ static bool instantiate_legacy(struct case_gen *g, unsigned mnemonic, unsigned m
 		return false;
 	ic->len = zi.length;
 	random_state(g, ic);
+	no_misaligned_shift(ic, &zi);
 	for (unsigned k = 0; k < 16; k++)
 		ic->in.gpr[k] = k < 8 ? (uint32_t)ic->in.gpr[k] : 0;
 	ic->mnemonic = (uint16_t)zi.mnemonic;

@@ -337,6 +337,19 @@ static unsigned run_fixed(struct insn_case *cases)
 	return failed;
 }
 
+static void print_left_out(const struct case_gen *g, enum gen_left_out why, const char *text)
+{
+	unsigned n = 0;
+
+	printf("%s:", text);
+	for (unsigned m = 1; m <= ZYDIS_MNEMONIC_MAX_VALUE; m++)
+		if (gen_why_left_out(g, m) == why) {
+			printf("%s%s", n % 12 ? " " : "\n  ", ZydisMnemonicGetString((ZydisMnemonic)m));
+			n++;
+		}
+	printf("\n  (%u)\n", n);
+}
+
 static void print_table(const struct case_gen *g)
 {
 	const uint16_t *list;
@@ -350,6 +363,10 @@ static void print_table(const struct case_gen *g)
 		printf("%-20s %7u cases %5u failed %5u with other undefined flags\n",
 		       ZydisMnemonicGetString((ZydisMnemonic)list[k]), c->run, c->failed, c->open_flags);
 	}
+	print_left_out(g, GEN_EXCLUDED,
+		       "left to the system part's tests: privileged, far, segments, not deterministic");
+	print_left_out(g, GEN_NOT_ON_HOST, "not on this host");
+	print_left_out(g, 0, "not in 64-bit mode, or hints that decode as NOP");
 	printf("%u mnemonics can be tested here, %u not reached, %u with failures\n", n, never, bad);
 }
 

@@ -556,6 +556,9 @@ static bool x87_is_control(ZydisMnemonic m)
 	case ZYDIS_MNEMONIC_FLDENV:
 	case ZYDIS_MNEMONIC_FNSAVE:
 	case ZYDIS_MNEMONIC_FRSTOR:
+	case ZYDIS_MNEMONIC_FENI8087_NOP:
+	case ZYDIS_MNEMONIC_FDISI8087_NOP:
+	case ZYDIS_MNEMONIC_FSETPM287_NOP:
 	case ZYDIS_MNEMONIC_FWAIT: return true;
 	default: return false;
 	}
@@ -563,8 +566,10 @@ static bool x87_is_control(ZydisMnemonic m)
 
 static bool x87_waits(ZydisMnemonic m)
 {
-	static const ZydisMnemonic no_wait[] = {ZYDIS_MNEMONIC_FNINIT, ZYDIS_MNEMONIC_FNCLEX,  ZYDIS_MNEMONIC_FNSTCW,
-						ZYDIS_MNEMONIC_FNSTSW, ZYDIS_MNEMONIC_FNSTENV, ZYDIS_MNEMONIC_FNSAVE};
+	static const ZydisMnemonic no_wait[] = {
+	    ZYDIS_MNEMONIC_FNINIT,	 ZYDIS_MNEMONIC_FNCLEX,	       ZYDIS_MNEMONIC_FNSTCW,
+	    ZYDIS_MNEMONIC_FNSTSW,	 ZYDIS_MNEMONIC_FNSTENV,       ZYDIS_MNEMONIC_FNSAVE,
+	    ZYDIS_MNEMONIC_FENI8087_NOP, ZYDIS_MNEMONIC_FDISI8087_NOP, ZYDIS_MNEMONIC_FSETPM287_NOP};
 
 	for (unsigned k = 0; k < ARRAY_SIZE(no_wait); k++)
 		if (m == no_wait[k])
