@@ -75,6 +75,15 @@ struct block_stats {
 };
 const struct block_stats *block_stats_of(const struct block_node *n);
 
+/* werror= and rerror=. AUTO: stop when a write finds no space, else report. */
+enum drive_on_error {
+	DRIVE_ERROR_AUTO,
+	DRIVE_ERROR_REPORT,
+	DRIVE_ERROR_IGNORE,
+	DRIVE_ERROR_STOP,
+	DRIVE_ERROR_ENOSPC /* stop on ENOSPC, report others */
+};
+
 /* A -drive: a node plus what devices ask of it. Found by id for PROP_LINK "drive". */
 struct drive {
 	char *id;
@@ -84,7 +93,7 @@ struct drive {
 	int index;
 	bool read_only;
 	bool claimed; /* a device uses it */
-	int werror, rerror;
+	enum drive_on_error werror, rerror;
 };
 /* Register the type of -drive and the lookup of drive=ID; drive_create does it too. */
 void drive_init(void);

@@ -30,7 +30,7 @@ static const char *const aio_opt_names[] = {"auto", "io_uring", "threads", "nati
 static const char *const media_names[] = {"disk", "cdrom", NULL};
 static const char *const discard_names[] = {"ignore", "off", "unmap", "on", NULL};
 static const char *const zeroes_names[] = {"off", "on", "unmap", NULL};
-static const char *const error_names[] = {"auto", "report", "ignore", "stop", "enospc", NULL};
+static const char *const error_names[] = {"auto", "report", "ignore", "stop", "enospc", NULL} /* enum drive_on_error */;
 static const char *const locking_names[] = {"auto", "on", "off", NULL};
 
 /* The parsed text. */
@@ -68,8 +68,9 @@ static const struct prop drive_props[] = {
     OPT("index", PROP_I64, index, .def = "-1", .help = "position among the drives of the same if="),
     {.name = "unit", .alias_of = "index"},
     OPT("media", PROP_ENUM, media, .def = "disk", .values = media_names, .help = "cdrom implies readonly=on"),
-    OPT("werror", PROP_ENUM, werror, .def = "auto", .values = error_names, .help = "report or ignore"),
-    OPT("rerror", PROP_ENUM, rerror, .def = "auto", .values = error_names, .help = "report or ignore"),
+    OPT("werror", PROP_ENUM, werror, .def = "auto", .values = error_names,
+	.help = "a failed write: stop the machine, report, ignore"),
+    OPT("rerror", PROP_ENUM, rerror, .def = "auto", .values = error_names, .help = "a failed read"),
     OPT("file.locking", PROP_ENUM, locking, .def = "auto", .values = locking_names,
 	.help = "guard the image against other processes"),
     {.name = "locking", .alias_of = "file.locking"},
@@ -192,13 +193,8 @@ static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct
 		return err_set(err, -EINVAL,
 			       "setting detect-zeroes to unmap is not allowed without setting discard operation to "
 			       "unmap");
-	if (strcmp(error_names[d->werror], "stop") == 0 || strcmp(error_names[d->werror], "enospc") == 0)
-		return err_set(err, -ENOTSUP, "-drive: werror=%s is not implemented yet; use report or ignore",
-			       error_names[d->werror]);
-	if (strcmp(error_names[d->rerror], "stop") == 0)
-		return err_set(err, -ENOTSUP, "-drive: rerror=stop is not implemented yet; use report or ignore");
 	if (strcmp(error_names[d->rerror], "enospc") == 0)
-		return err_set(err, -EINVAL, "-drive: 'enospc' is no rerror action (report or ignore)");
+		return err_set(err, -EINVAL, "-drive: 'enospc' is no rerror action (report, ignore or stop)");
 	if (d->bus_kind >= IF_IDE)
 		return err_set(err, -ENOTSUP,
 			       "-drive: if=%s is not implemented yet; use if=virtio, or if=none and -device",
@@ -261,8 +257,8 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 	if (ret)
 		return ret;
 	drv->read_only = o.read_only;
-	drv->werror = d->werror;
-	drv->rerror = d->rerror;
+	drv->werror = (enum drive_on_error)d->werror;
+	drv->rerror = (enum drive_on_error)d->rerror;
 	drv->serial = d->serial;
 	d->serial = NULL;
 	if (!d->file || !d->file[0])

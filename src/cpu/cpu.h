@@ -24,7 +24,14 @@ struct vcpu;
 struct accel;
 
 /* Why a machine-wide change is asked for (from any thread). */
-enum vm_request { VM_RESET = 1, VM_SHUTDOWN, VM_PANIC, VM_EXIT /* with a status: isa-debug-exit */ };
+enum vm_request {
+	VM_RESET = 1,
+	VM_SHUTDOWN,
+	VM_PANIC,
+	VM_EXIT,   /* with a status: isa-debug-exit */
+	VM_IO_STOP /* a disk failed and its werror or rerror says stop; status: errno, negative for a read; why: its id
+		    */
+};
 
 /*
  * What the board gives the engine. `lapic` calls are made by the software

@@ -269,6 +269,21 @@ static void guest_panic(struct vm *vm, int status, const char *why)
 	vm_quit(vm, status ? status : 1);
 }
 
+/* What failed waits in its device and is tried again by cont. */
+static void disk_failed(struct vm *vm, int status, const char *drive)
+{
+	const int error = status < 0 ? -status : status;
+	char json[256];
+
+	log_error("the machine stops: drive '%s' failed: %s; cont tries again", drive, strerror(error));
+	snprintf(
+	    json, sizeof(json),
+	    "{\"device\": \"%s\", \"operation\": \"%s\", \"action\": \"stop\", \"nospace\": %s, \"reason\": \"%s\"}",
+	    drive, status < 0 ? "read" : "write", error == ENOSPC ? "true" : "false", strerror(error));
+	vm_emit(vm, "BLOCK_IO_ERROR", json);
+	vm_stop(vm, VM_IO_ERROR);
+}
+
 void vm_requests_handle(void *opaque)
 {
 	struct vm *vm = opaque;
@@ -290,6 +305,8 @@ void vm_requests_handle(void *opaque)
 			guest_shutdown(vm, "guest-reset", 0);
 		else
 			machine_reset(vm, true, "guest-reset");
+	} else if (req & BIT(VM_IO_STOP)) {
+		disk_failed(vm, status, why);
 	}
 }
 

@@ -4,6 +4,7 @@
  * feature, then each request type with its wrong forms, write cache rules,
  * batching, and resets and pauses while requests are in flight.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,6 +62,18 @@ ssize_t preadv64(int fd, const struct iovec *iov, int n, off64_t off)
 	return syscall(SYS_preadv, fd, iov, n, off, 0);
 }
 
+static int write_error;
+
+ssize_t pwritev64(int fd, const struct iovec *iov, int n, off64_t off);
+ssize_t pwritev64(int fd, const struct iovec *iov, int n, off64_t off)
+{
+	if (write_error) {
+		errno = write_error;
+		return -1;
+	}
+	return syscall(SYS_pwritev, fd, iov, n, off, 0);
+}
+
 /* ---- helpers ------------------------------------------------------------------------ */
 
 static void create(const char *drive_opts, const char *dev_opts, enum guest_mode mode)
@@ -83,6 +96,7 @@ static void create(const char *drive_opts, const char *dev_opts, enum guest_mode
 static int destroy(void **state)
 {
 	slow_ms = 0;
+	write_error = 0;
 	if (m.bus.loop)
 		machine_destroy(&m);
 	memset(&m, 0, sizeof(m));
@@ -508,6 +522,74 @@ static void test_slow_flush(void **state)
 	assert_true(clock_raw_ns() - t0 >= 390000000);
 }
 
+static int asked, asked_status;
+
+static void on_request(void *opaque, enum vm_request what, int status, const char *why)
+{
+	assert_int_equal(what, VM_IO_STOP);
+	assert_string_equal(why, "d");
+	asked++;
+	asked_status = status;
+}
+
+static void fail_one_write(const char *opts, int error)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), ",aio=sync%s", opts);
+	create(text, "", GUEST_MODERN);
+	m.bus.request = on_request;
+	guest_start(&g, ~0ull, 1, 16, true);
+	memset(guest_ptr(&m, BUFFER_BASE), 0x42, 512);
+	asked = 0;
+	write_error = error;
+}
+
+/* A full host stops the machine and loses nothing: the write is tried again when it goes on. */
+static void test_no_space(void **state)
+{
+	fail_one_write("", ENOSPC);
+	assert_int_equal(request(1, 7, BUFFER_BASE, 512, false), 0xff);
+	assert_int_equal(asked, 1);
+	assert_int_equal(asked_status, ENOSPC);
+	dev_pause_all(&m.bus);
+	dev_resume_all(&m.bus);
+	machine_settle(&m);
+	assert_int_equal(asked, 2); /* still full */
+	dev_pause_all(&m.bus);
+	write_error = 0;
+	dev_resume_all(&m.bus);
+	assert_true(guest_wait(&g.q[0], NULL, NULL));
+	assert_int_equal(*guest_ptr(&m, STATUS), 0);
+	assert_int_equal(file_byte(7 * 512), 0x42);
+	/* A reset instead: it is dropped. */
+	write_error = ENOSPC;
+	assert_int_equal(request(1, 9, BUFFER_BASE, 512, false), 0xff);
+	dev_pause_all(&m.bus);
+	dev_reset_all(&m.bus);
+	assert_int_equal(vio()->inflight, 0);
+	dev_resume_all(&m.bus);
+	machine_settle(&m);
+	write_error = 0;
+	assert_int_equal(file_byte(9 * 512), 0);
+	destroy(NULL);
+	fail_one_write("", EIO);
+	assert_int_equal(request(1, 7, BUFFER_BASE, 512, false), 1);
+	assert_int_equal(asked, 0);
+	destroy(NULL);
+	fail_one_write(",werror=stop", EIO);
+	assert_int_equal(request(1, 7, BUFFER_BASE, 512, false), 0xff);
+	assert_int_equal(asked_status, EIO);
+	write_error = 0;
+	destroy(NULL); /* with the request still set aside */
+	fail_one_write(",werror=ignore", EIO);
+	assert_int_equal(request(1, 7, BUFFER_BASE, 512, false), 0);
+	destroy(NULL);
+	fail_one_write(",werror=report", ENOSPC);
+	assert_int_equal(request(1, 7, BUFFER_BASE, 512, false), 1);
+	assert_int_equal(asked, 0);
+}
+
 /* The odd tail of field case A26, from the guest's side. */
 static void test_odd_size(void **state)
 {
@@ -594,6 +676,7 @@ int main(void)
 	    TEST(test_pause_in_flight),
 	    TEST(test_slow_flush),
 	    TEST(test_odd_size),
+	    TEST(test_no_space),
 	    TEST(test_options),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -486,7 +486,7 @@ static void test_bad_options(void **state)
 	expect_error("snapshot=on", "'snapshot' is not implemented yet");
 	expect_error("readnly=on", "did you mean 'readonly'");
 	expect_error("if=ide", "if=ide is not implemented yet");
-	expect_error("werror=stop", "werror=stop is not implemented yet");
+	expect_error("rerror=enospc", "no rerror action");
 	snprintf(path, sizeof(path), "%s/none.raw", dir);
 	expect_error("format=raw", "No such file or directory");
 	snprintf(path, sizeof(path), "%s", dir);

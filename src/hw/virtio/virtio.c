@@ -80,11 +80,22 @@ static void drain(void *arg)
 	virtio_flush_done(v);
 }
 
-static void leave_loop(void *arg)
+/* The same, and none set aside either. */
+static void drain_all(void *arg)
 {
 	struct virtio *v = arg;
 
 	drain(v);
+	if (v->ops->abandon)
+		v->ops->abandon(v);
+	virtio_flush_done(v);
+}
+
+static void leave_loop(void *arg)
+{
+	struct virtio *v = arg;
+
+	drain_all(v);
 	while (__atomic_load_n(&v->posted, __ATOMIC_SEQ_CST)) /* a posted virtio_run still points here */
 		loop_run_once(v->loop, 0);
 	loop_remove_hook(v->loop, &v->hook);
@@ -116,6 +127,13 @@ static void virtio_run(void *arg)
 
 	__atomic_store_n(&v->posted, false, __ATOMIC_SEQ_CST);
 	virtio_lock(v);
+	if (v->resume_pending && !v->paused) {
+		v->resume_pending = false;
+		virtio_unlock(v);
+		if (v->ops->resumed)
+			v->ops->resumed(v);
+		virtio_lock(v);
+	}
 	if (v->start_pending && may_run(v)) {
 		v->start_pending = false;
 		virtio_unlock(v);
@@ -386,7 +404,7 @@ void virtio_machine_reset(struct virtio *v)
 	for (unsigned i = 0; i < v->nqueues; i++)
 		virtq_stop(&v->queue[i].vq);
 	virtio_unlock(v);
-	iothread_call(v->loop, drain, v);
+	iothread_call(v->loop, drain_all, v);
 	virtio_lock(v);
 	BUG_ON(v->inflight);
 	reset_finish(v);
@@ -406,6 +424,7 @@ void virtio_resume(struct virtio *v)
 {
 	virtio_lock(v);
 	v->paused = false;
+	v->resume_pending = true;
 	for (unsigned i = 0; i < v->nqueues; i++)
 		__atomic_store_n(&v->queue[i].kicked, true, __ATOMIC_RELAXED);
 	post_run(v);

@@ -48,8 +48,12 @@ struct virtio_ops {
 	void (*started)(struct virtio *v);
 	/* Back to the state after realize; dev.lock held, nothing in flight. May be NULL. */
 	void (*reset)(struct virtio *v);
-	/* Wait until every request in flight was completed; loop's thread, no lock. May be NULL. */
+	/* Wait until every request in flight was completed or set aside; loop's thread, no lock. May be NULL. */
 	void (*drain)(struct virtio *v);
+	/* Requests that were set aside (they stay in flight): end them all, or go on with them after
+	 * a pause. Loop's thread, no lock. May be NULL. */
+	void (*abandon)(struct virtio *v);
+	void (*resumed)(struct virtio *v);
 };
 
 struct virtio_queue {
@@ -106,7 +110,7 @@ struct virtio {
 	unsigned config_len;
 	uint8_t config_generation;
 	bool legacy_driver; /* uses the legacy registers: no FEATURES_OK, no VERSION_1 */
-	bool broken, paused, start_pending;
+	bool broken, paused, start_pending, resume_pending;
 	bool posted; /* atomic: virtio_run is on its way */
 	/* requests; dev.lock */
 	unsigned inflight;

@@ -79,8 +79,9 @@ struct virtio_blk {
 	uint16_t queue_size;
 	uint32_t logical_block_size, physical_block_size, min_io_size, opt_io_size;
 	bool config_wce, discard, write_zeroes, share_rw;
-	bool wce, initial_wce; /* dev.lock: the guest's write cache is on */
-	uint64_t batches;      /* counter */
+	bool wce, initial_wce;		       /* dev.lock: the guest's write cache is on */
+	struct blk_req *failed, **failed_tail; /* set aside until cont; loop's thread */
+	uint64_t batches, set_aside;	       /* counters */
 };
 
 struct blk_req {
@@ -114,11 +115,71 @@ static void blk_finish(struct blk_req *req, uint8_t status)
 	virtio_complete(&req->blk->t.vio, &req->r, (uint32_t)MIN(req->in_len, (uint64_t)UINT32_MAX));
 }
 
+static enum drive_on_error blk_error_action(const struct blk_req *req)
+{
+	const bool read = req->b.op == BLOCK_READ;
+	enum drive_on_error on = read ? req->blk->drive->rerror : req->blk->drive->werror;
+
+	if (on == DRIVE_ERROR_AUTO)
+		on = read ? DRIVE_ERROR_REPORT : DRIVE_ERROR_ENOSPC;
+	if (on == DRIVE_ERROR_ENOSPC)
+		on = req->b.result == -ENOSPC ? DRIVE_ERROR_STOP : DRIVE_ERROR_REPORT;
+	return on;
+}
+
+/* Keep a failed request and ask for the machine to stop: it is tried again when that goes on. */
+static void blk_set_aside(struct blk_req *req)
+{
+	struct virtio_blk *blk = req->blk;
+	struct bus *bus = blk->t.pci.dev.bus;
+
+	req->next = NULL;
+	*blk->failed_tail = req;
+	blk->failed_tail = &req->next;
+	counter_add(&blk->set_aside, 1);
+	bus->request(bus->opaque, VM_IO_STOP, req->b.op == BLOCK_READ ? req->b.result : -req->b.result, blk->drive->id);
+}
+
 static void blk_block_done(struct block_req *b)
 {
 	struct blk_req *req = container_of(b, struct blk_req, b);
+	const enum drive_on_error on = b->result ? blk_error_action(req) : DRIVE_ERROR_IGNORE;
 
-	blk_finish(req, b->result ? VIRTIO_BLK_S_IOERR : VIRTIO_BLK_S_OK);
+	if (on == DRIVE_ERROR_STOP && req->blk->t.pci.dev.bus->request)
+		blk_set_aside(req);
+	else
+		blk_finish(req, on == DRIVE_ERROR_IGNORE ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR);
+}
+
+static struct blk_req *blk_take_failed(struct virtio_blk *blk)
+{
+	struct blk_req *list = blk->failed;
+
+	blk->failed = NULL;
+	blk->failed_tail = &blk->failed;
+	return list;
+}
+
+static void blk_abandon(struct virtio *v)
+{
+	struct blk_req *req, *list = blk_take_failed(blk_of(v));
+
+	while ((req = list) != NULL) {
+		list = req->next;
+		blk_finish(req, VIRTIO_BLK_S_IOERR);
+	}
+}
+
+static void blk_resumed(struct virtio *v)
+{
+	struct virtio_blk *blk = blk_of(v);
+	struct blk_req *req, *list = blk_take_failed(blk);
+
+	while ((req = list) != NULL) {
+		list = req->next;
+		block_submit(blk->node, &req->b);
+	}
+	block_flush_queue(blk->node);
 }
 
 /* What is left of an iovec array after its header and status were taken away. */
@@ -344,6 +405,8 @@ static const struct virtio_ops blk_ops = {
     .features_set = blk_features_set,
     .reset = blk_reset,
     .drain = blk_drain,
+    .abandon = blk_abandon,
+    .resumed = blk_resumed,
 };
 
 static uint8_t log2_of(uint32_t n)
@@ -451,6 +514,7 @@ static int blk_realize(struct dev *d, struct err *err)
 		blk->serial = strdup(blk->drive->serial);
 	blk->drive->claimed = true;
 	blk->node = blk->drive->node;
+	blk->failed_tail = &blk->failed;
 	/* From here on the driver decides, request by request (BLOCK_FUA). */
 	blk->initial_wce = block_writeback(blk->node);
 	block_set_writeback(blk->node, true);
@@ -517,6 +581,7 @@ static const struct prop no_props[] = {{0}};
 static const struct counter blk_counters[] = {
     VIRTIO_PCI_COUNTERS,
     {"batches", OFFSET(batches), "times a queue was handled"},
+    {"set_aside", OFFSET(set_aside), "failed requests that stopped the machine (werror, rerror)"},
     {0},
 };
 
