@@ -114,6 +114,9 @@ struct program {
 	uint8_t code[1024];
 	unsigned len, n;
 	unsigned undefined; /* flags that are undefined at the end */
+	struct {
+		unsigned off, undefined; /* before the instruction there */
+	} at[32];
 };
 
 struct run {
@@ -241,6 +244,8 @@ static void random_program(struct program *p)
 	while (p->n < want) {
 		unsigned len;
 
+		p->at[p->n].off = p->len;
+		p->at[p->n].undefined = p->undefined;
 		if (!random_insn(p->code + p->len, &len, &p->undefined))
 			continue;
 		p->len += len;
@@ -304,7 +309,7 @@ static unsigned by_jit, by_interp;
 
 static int run_until(uint64_t end, bool jit)
 {
-	for (unsigned i = 0; i < 2000 && cpu->s.rip != end; i++) {
+	for (unsigned i = 0; i < 200000 && cpu->s.rip != end; i++) {
 		if (jit) {
 			enum jit_exit e = jit_run(cpu);
 
@@ -385,7 +390,16 @@ static void show_difference(const struct run *start, const struct run *a, const 
 	}
 }
 
-static void test_random(void **state)
+static unsigned undefined_at(const struct program *p, uint64_t rip)
+{
+	for (unsigned i = 0; i < p->n; i++) {
+		if (CODE + 0x800 + p->at[i].off == rip)
+			return p->at[i].undefined;
+	}
+	return p->undefined;
+}
+
+static void random_programs(void)
 {
 	static struct run start, a, b;
 	struct program p;
@@ -420,8 +434,9 @@ static void test_random(void **state)
 		load_run(&start);
 		memset(cpu->jit->heat, 0, sizeof(cpu->jit->heat));
 		save_run(&b, run_until(end, true));
-		/* Flags at a fault inside the program: undefined ones are not tracked there. */
-		flags = a.result ? 0 : FLAG_ARITH & ~p.undefined;
+		flags = FLAG_ARITH & ~undefined_at(&p, a.s.rip);
+		if (a.result && !sa.jit->exact_flags)
+			flags = 0; /* dead ones are not kept */
 		if (!same(&a, &b, flags)) {
 			printf("program %lu, JIT_TEST_SEED=%llu\n", i, (unsigned long long)at);
 			print_program(&p);
@@ -434,9 +449,98 @@ static void test_random(void **state)
 	       (unsigned long long)cpu->n_jit_blocks);
 }
 
+static void test_random(void **state)
+{
+	sa.jit->exact_flags = false;
+	random_programs();
+}
+
+/* With all flags kept: the same at faults too. */
+static void test_random_exact(void **state)
+{
+	sa.jit->exact_flags = true;
+	random_programs();
+	sa.jit->exact_flags = false;
+}
+
+static void run_both(const uint8_t *code, unsigned len, struct run *start)
+{
+	static struct run a, b;
+
+	memset(start->mem, 0, DATA);
+	memcpy(start->mem + CODE + 0x800, code, len);
+	for (unsigned i = 0; i < 3; i++) { /* the second time it is translated already */
+		load_run(start);
+		save_run(&a, run_until(CODE + 0x800 + len - 1, false));
+		load_run(start);
+		memset(cpu->jit->heat, 0, sizeof(cpu->jit->heat));
+		save_run(&b, run_until(CODE + 0x800 + len - 1, true));
+		if (!same(&a, &b, FLAG_CF | FLAG_ZF | FLAG_SF)) {
+			show_difference(start, &a, &b);
+			fail();
+		}
+	}
+}
+
+/* A store changes the next instruction; a loop changes its own body on each turn. */
+static void test_self_modifying(void **state)
+{
+	static struct run start;
+	static const uint8_t next[] = {
+	    0xc6, 0x05, 0x01, 0x00, 0x00, 0x00, 0x2a, /* mov byte [rip + 1], 42 */
+	    0xb8, 0x01, 0x00, 0x00, 0x00,	      /* mov eax, 1: becomes 42 */
+	    0xf4,
+	};
+	static const uint8_t loop[] = {
+	    0xb9, 0x14, 0x00, 0x00, 0x00,	/* mov ecx, 20 */
+	    0x31, 0xc0,				/* xor eax, eax */
+	    0x83, 0xc0, 0x01,			/* add eax, 1: the 1 counts up */
+	    0xfe, 0x05, 0xf9, 0xff, 0xff, 0xff, /* inc byte [rip - 7] */
+	    0xff, 0xc9,				/* dec ecx */
+	    0x75, 0xf3,				/* jnz to the add */
+	    0xf4,
+	};
+
+	random_state(&start);
+	run_both(next, sizeof(next), &start);
+	run_both(loop, sizeof(loop), &start);
+}
+
+/* REP MOVS over page borders and with overlap, REP STOS; and counting loops that chain blocks. */
+static void test_loops(void **state)
+{
+	static struct run start;
+	static const uint8_t strings[] = {
+	    0xbf, 0x05, 0x0f, 0x01, 0x00,		    /* mov edi, 0x10f05 */
+	    0xbe, 0x01, 0x0f, 0x01, 0x00,		    /* mov esi, 0x10f01 */
+	    0xb9, 0x00, 0x10, 0x00, 0x00, 0xf3, 0xa4,	    /* mov ecx, 4096; rep movsb */
+	    0xb9, 0x33, 0x00, 0x00, 0x00, 0xf3, 0x48, 0xab, /* mov ecx, 51; rep stosq */
+	    0xf4,
+	};
+	static const uint8_t loops[] = {
+	    0xb9, 0x10, 0x27, 0x00, 0x00, /* mov ecx, 10000 */
+	    0x48, 0x01, 0xc8,		  /* add rax, rcx */
+	    0xa8, 0x03,			  /* test al, 3 */
+	    0x74, 0x04,			  /* jz over */
+	    0x48, 0xd1, 0xc0, 0x90,	  /* rol rax, 1; nop */
+	    0x50, 0x5a,			  /* push rax; pop rdx */
+	    0xe8, 0x05, 0x00, 0x00, 0x00, /* call */
+	    0xff, 0xc9,			  /* dec ecx */
+	    0x75, 0xeb,			  /* jnz */
+	    0xeb, 0x04,			  /* jmp end */
+	    0x48, 0x31, 0xd3, 0xc3,	  /* xor rbx, rdx; ret */
+	    0xf4,
+	};
+
+	random_state(&start);
+	run_both(strings, sizeof(strings), &start);
+	run_both(loops, sizeof(loops), &start);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_random_exact),
+					   cmocka_unit_test(test_self_modifying), cmocka_unit_test(test_loops)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

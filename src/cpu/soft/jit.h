@@ -156,7 +156,7 @@ struct jit {
 	struct jit_block *all;
 	_Atomic uint64_t inval_seq; /* bumped by each invalidation */
 	_Atomic bool flushing;
-	uint64_t flushes;
+	_Atomic uint64_t flushes;
 	bool exact_flags;
 	bool return_exceptions; /* jit_run's caller delivers (tests) */
 	uint32_t threshold;
@@ -178,7 +178,7 @@ struct jit_heat {
 
 struct jit_cpu {
 	_Atomic bool inside;
-	uint64_t inval_seq, asid, global;
+	uint64_t inval_seq, flushes, asid, global;
 	bool kernel_by_asid; /* kernel code runs from pages that are not global */
 	/* Address spaces seen lately, and which pages' code the tables may hold. */
 	struct {

@@ -339,6 +339,12 @@ static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 		jc->global = global;
 		jc->inval_seq = seq;
 		tables_clear(c);
+		if (jc->flushes != j->flushes) {
+			/* The cache was full: what is translated again must have become hot again. */
+			jc->flushes = j->flushes;
+			for (unsigned i = 0; i < JIT_HEAT_SIZE; i++)
+				jc->heat[i].count = 0;
+		}
 	}
 	if (unlikely(asid != jc->asid)) {
 		jc->asid = asid;
