@@ -3,6 +3,7 @@
 #include "soft_guest.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include "cpu/soft/jit.h"
 #include <asm/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,6 +52,7 @@ int guest_enable_jit(struct guest *g)
 		g->accel.jit_on = false;
 		return -1;
 	}
+	g->accel.jit->return_exceptions = true;
 	syscall(SYS_arch_prctl, ARCH_SET_GS, (unsigned long)g->c);
 	return 0;
 }
