@@ -6,7 +6,7 @@
  * and exceptions must agree.
  *
  *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]
- *		  [--single | --sequence | --legacy | --jit]
+ *		  [--single | --sequence | --legacy | --jit] [--max]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 static struct guest guest;
 static uint8_t *code_host, *data_host;
-static bool verbose, use_jit;
+static bool verbose, use_jit, max_model;
 static struct coverage {
 	unsigned run, failed, open_flags;
 } coverage[ZYDIS_MNEMONIC_MAX_VALUE + 1];
@@ -30,7 +30,7 @@ static void soft_setup(void)
 {
 	struct rng rng = {1};
 
-	if (guest_create(&guest)) {
+	if (max_model ? guest_create_max(&guest) : guest_create(&guest)) {
 		fprintf(stderr, "cannot create the software CPU\n");
 		exit(2);
 	}
@@ -393,6 +393,8 @@ int main(int argc, char **argv)
 			what = 2;
 		else if (strcmp(argv[k], "--legacy") == 0)
 			what = 3;
+		else if (strcmp(argv[k], "--max") == 0)
+			max_model = true;
 		else if (strcmp(argv[k], "--jit") == 0) {
 			use_jit = true;
 			what = 2;

@@ -20,7 +20,7 @@ static uint64_t host_xcr0(void)
 	return (uint64_t)hi << 32 | lo;
 }
 
-int guest_create(struct guest *g)
+static int create(struct guest *g, bool max)
 {
 	struct ram_config rc = {.size = RAM_SIZE};
 	struct err err = {0};
@@ -32,14 +32,35 @@ int guest_create(struct guest *g)
 	g->c = aligned_alloc(64, ALIGN_UP(sizeof(*g->c), (size_t)64));
 	memset(g->c, 0, sizeof(*g->c));
 	g->vcpus[0] = &g->c->v;
+	vmclock_init(&g->clock);
+	vmclock_start(&g->clock);
+	g->accel.a.cfg.clock = &g->clock;
 	g->accel.a.cfg.mem = &g->mem;
 	g->accel.a.cfg.ncpus = 1;
 	g->accel.a.cfg.host = &g->host;
 	g->accel.a.vcpu = g->vcpus;
 	g->c->v.accel = &g->accel.a;
+	if (max) {
+		static struct cpuid_entry entries[CPU_MODEL_MAX_ENTRIES];
+		unsigned n = soft_supported_cpuid(entries, CPU_MODEL_MAX_ENTRIES);
+
+		if (cpu_model_build(&g->model, "max", "max", entries, n, &err))
+			return -1;
+		g->accel.a.cfg.model = &g->model;
+	}
 	g->next_table = TABLES + PAGE_SIZE;
 	g->next_page = PAGES;
 	return code_init(&g->accel.a, &err) || mmu_init(g->c, &err) || interp_init(g->c, &err) ? -1 : 0;
+}
+
+int guest_create(struct guest *g)
+{
+	return create(g, false);
+}
+
+int guest_create_max(struct guest *g)
+{
+	return create(g, true);
 }
 
 int guest_enable_jit(struct guest *g)
@@ -68,6 +89,7 @@ void guest_destroy(struct guest *g)
 	code_fini(&g->accel.a);
 	free(g->c);
 	mem_fini(&g->mem);
+	vmclock_fini(&g->clock);
 }
 
 static uint64_t *table_entry(struct guest *g, uint64_t lin)

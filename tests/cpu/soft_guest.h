@@ -4,6 +4,7 @@
 #define KELVIN_TESTS_SOFT_GUEST_H
 
 #include "cpu/soft/soft.h"
+#include "io/vmclock.h"
 
 struct guest {
 	struct mem_map mem;
@@ -11,11 +12,16 @@ struct guest {
 	struct soft_cpu *c;
 	struct vcpu *vcpus[2];
 	struct cpu_host host;
+	struct cpu_model model;
+	struct vmclock clock;
 	uint8_t *ram;
 	uint64_t next_table, next_page; /* bump allocators in guest-physical memory */
 };
 
+/* Without a CPU model: the instructions are the host's. */
 int guest_create(struct guest *g);
+/* With -cpu max as the software CPU offers it. */
+int guest_create_max(struct guest *g);
 /* Translate everything at first sight. */
 int guest_enable_jit(struct guest *g);
 void guest_destroy(struct guest *g);
