@@ -33,6 +33,7 @@ static const struct device_row {
     {"virtio-blk-pci-non-transitional,drive=d", 0x1042, 0, 2, 1, false, "d", 0},
     {"virtio-rng-pci", 0x1044, 0x1005, 4, 1, true, NULL, 0},
     {"virtio-serial-pci,max_ports=3", 0x1043, 0x1003, 3, 8, false, NULL, 1},
+    {"virtio-serial,max_ports=3,vectors=4", 0x1043, 0x1003, 3, 8, false, NULL, 3},
 };
 
 static struct machine m;

@@ -405,6 +405,13 @@ static void test_write_cache(void **state)
 	assert_int_equal(request(1, 0, BUFFER_BASE, 512, false), 0);
 	assert_int_equal(fdatasyncs, 1);
 	destroy(NULL);
+	create(",aio=sync", ",write-cache=off", GUEST_MODERN);
+	guest_start(&g, ~0ull, 1, 16, true);
+	assert_int_equal(guest_config(&g, 32, 1), 0);
+	fdatasyncs = 0;
+	assert_int_equal(request(1, 0, BUFFER_BASE, 512, false), 0);
+	assert_int_equal(fdatasyncs, 1);
+	destroy(NULL);
 	create(",cache=unsafe,aio=sync", "", GUEST_MODERN);
 	guest_start(&g, ~0ull, 1, 16, true);
 	fdatasyncs = 0;

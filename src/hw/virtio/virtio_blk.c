@@ -78,8 +78,10 @@ struct virtio_blk {
 	uint32_t num_queues; /* 0: one per vCPU */
 	uint16_t queue_size;
 	uint32_t logical_block_size, physical_block_size, min_io_size, opt_io_size;
-	bool config_wce, discard, write_zeroes, share_rw;
-	bool wce, initial_wce;		       /* dev.lock: the guest's write cache is on */
+	bool config_wce, discard, write_zeroes;
+	int write_cache; /* enum onoffauto; auto: as the drive's cache= says */
+	bool drive_writeback, initial_wce;
+	bool wce;			       /* dev.lock: the guest's write cache is on */
 	struct blk_req *failed, **failed_tail; /* set aside until cont; loop's thread */
 	uint64_t batches, set_aside;	       /* counters */
 };
@@ -491,6 +493,7 @@ static void blk_unrealize(struct dev *d)
 	virtio_pci_unrealize(&blk->t);
 	if (blk->node) {
 		block_set_loop(blk->node, d->bus->loop, NULL);
+		block_set_writeback(blk->node, blk->drive_writeback);
 		blk->drive->claimed = false;
 		blk->node = NULL;
 	}
@@ -516,7 +519,8 @@ static int blk_realize(struct dev *d, struct err *err)
 	blk->node = blk->drive->node;
 	blk->failed_tail = &blk->failed;
 	/* From here on the driver decides, request by request (BLOCK_FUA). */
-	blk->initial_wce = block_writeback(blk->node);
+	blk->drive_writeback = block_writeback(blk->node);
+	blk->initial_wce = blk->write_cache == OOA_AUTO ? blk->drive_writeback : blk->write_cache == OOA_ON;
 	block_set_writeback(blk->node, true);
 	ret = virtio_init(&blk->t.vio, d, loop, &blk_ops, blk->num_queues, err);
 	if (!ret) {
@@ -567,6 +571,11 @@ static const struct prop blk_props[] = {
      .offset = OFFSET(config_wce),
      .def = "on",
      .help = "the guest may switch its write cache"},
+    {.name = "write-cache",
+     .kind = PROP_ONOFFAUTO,
+     .offset = OFFSET(write_cache),
+     .def = "auto",
+     .help = "off: every write is durable when it completes; auto: as cache= says"},
     {.name = "discard", .kind = PROP_BOOL, .offset = OFFSET(discard), .def = "on", .help = "offer discard"},
     {.name = "write-zeroes",
      .kind = PROP_BOOL,
