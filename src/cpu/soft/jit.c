@@ -222,6 +222,7 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 		return err_set(err, -ENOMEM, "soft: no memory for the translator");
 	j->accel = a;
 	j->size = CACHE_SIZE_DEFAULT;
+	j->exact_flags = sa->jit_exact_flags;
 	j->threshold = sa->jit_always ? 1 : sa->jit_threshold;
 	j->arena_size = CACHE_SIZE_DEFAULT / 4;
 	pthread_mutex_init(&j->lock, NULL);

@@ -378,7 +378,7 @@ struct soft_accel {
 	struct code_map *code;
 	struct codesync *codesync;
 	struct jit *jit;
-	bool jit_on, lockstep, jit_always;
+	bool jit_on, lockstep, jit_always, jit_exact_flags;
 	uint32_t jit_threshold; /* executions of a block before it is translated */
 	/* soft.c, kvmclock.c */
 	pthread_mutex_t lock;
