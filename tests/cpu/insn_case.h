@@ -19,7 +19,9 @@
 #define CASE_RO	       0x20004000ull
 #define CASE_RO_SIZE   0x1000u
 
-#define CASE_BYTES 128
+/* Base of GS on both sides; FS is the C library's on the host. */
+#define CASE_GS_BASE 0x01234560ull
+#define CASE_BYTES   128
 
 struct case_state {
 	uint64_t gpr[16], rip, rflags;

@@ -464,6 +464,9 @@ static bool point_memory(struct case_gen *g, struct insn_case *ic, const ZydisDe
 	struct rng *r = &g->rng;
 	uint64_t ea = pick_address(r, MIN(o->size / 8u, 512u)), *base, *index;
 	uint64_t disp = o->mem.disp.has_displacement ? (uint64_t)o->mem.disp.value : 0;
+	uint64_t gs = zi->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? CASE_GS_BASE : 0;
+
+	ea -= gs;
 
 	if (o->mem.base == ZYDIS_REGISTER_RIP || o->mem.base == ZYDIS_REGISTER_EIP) {
 		uint32_t d = (uint32_t)(ea - (ic->in.rip + ic->len));
@@ -499,7 +502,7 @@ static bool point_memory(struct case_gen *g, struct insn_case *ic, const ZydisDe
 			else
 				st64le(x + xsave_layout.zmm_high + 32 * v + k - 32, val);
 		}
-		*base = CASE_DATA + 0x1000 + (rng_next(r) & 0x1f) - disp;
+		*base = CASE_DATA - gs + 0x1000 + (rng_next(r) & 0x1f) - disp;
 		return true;
 	}
 	if (!base && !index) {
@@ -535,9 +538,11 @@ static void point_implied(struct case_gen *g, struct insn_case *ic, const ZydisD
 {
 	struct rng *r = &g->rng;
 
+	uint64_t gs = zi->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? CASE_GS_BASE : 0;
+
 	switch (zi->meta.category) {
 	case ZYDIS_CATEGORY_STRINGOP:
-		ic->in.gpr[R_RSI] = pick_address(r, 8);
+		ic->in.gpr[R_RSI] = pick_address(r, 8) - gs;
 		ic->in.gpr[R_RDI] =
 		    rng_below(r, 3) ? pick_address(r, 8) : ic->in.gpr[R_RSI] + (uint64_t)(int64_t)(int8_t)rng_next(r);
 		ic->in.gpr[R_RCX] = rng_below(r, 8) ? rng_next(r) & 0x3f : rng_next(r) & 0x7ff;
@@ -550,12 +555,12 @@ static void point_implied(struct case_gen *g, struct insn_case *ic, const ZydisD
 	    zi->mnemonic == ZYDIS_MNEMONIC_LOOPNE)
 		ic->in.gpr[R_RCX] &= 0xff;
 	if (zi->mnemonic == ZYDIS_MNEMONIC_XLAT)
-		ic->in.gpr[R_RBX] = pick_address(r, 256);
+		ic->in.gpr[R_RBX] = pick_address(r, 256) - gs;
 	if (zi->mnemonic == ZYDIS_MNEMONIC_CLZERO)
-		ic->in.gpr[R_RAX] = pick_address(r, 64);
+		ic->in.gpr[R_RAX] = pick_address(r, 64) - gs;
 	if (zi->mnemonic == ZYDIS_MNEMONIC_MASKMOVQ || zi->mnemonic == ZYDIS_MNEMONIC_MASKMOVDQU ||
 	    zi->mnemonic == ZYDIS_MNEMONIC_VMASKMOVDQU)
-		ic->in.gpr[R_RDI] = pick_address(r, 16);
+		ic->in.gpr[R_RDI] = pick_address(r, 16) - gs;
 	if (zi->mnemonic == ZYDIS_MNEMONIC_LEAVE || zi->mnemonic == ZYDIS_MNEMONIC_ENTER)
 		ic->in.gpr[R_RBP] = pick_address(r, 8);
 }
@@ -584,6 +589,7 @@ static void random_choice(struct rng *r, const struct form *f, struct choice *ch
 	case 0: ch->extra[ch->nextra++] = 0x67; break;
 	case 1: ch->extra[ch->nextra++] = 0x2e; break;
 	case 2: ch->extra[ch->nextra++] = 0x36; break;
+	case 5: ch->extra[ch->nextra++] = 0x65; break;
 	case 3:
 	case 4: ch->extra[ch->nextra++] = 0xf0; break;
 	default: break;
@@ -598,7 +604,7 @@ static bool decode_choice(struct case_gen *g, unsigned mnemonic, const uint8_t *
 		return false;
 	if (zi->mnemonic != mnemonic || excluded(zi) || system_operand(zi, ops) || !g->isa[zi->meta.isa_set])
 		return false;
-	return !(zi->attributes & (ZYDIS_ATTRIB_HAS_SEGMENT_FS | ZYDIS_ATTRIB_HAS_SEGMENT_GS));
+	return !(zi->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS);
 }
 
 static bool visible_memory(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *ops, unsigned *n)
@@ -735,7 +741,8 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	if (g->no_x87_env && (zi.mnemonic == ZYDIS_MNEMONIC_FNSTENV || zi.mnemonic == ZYDIS_MNEMONIC_FNSAVE))
 		return false;
 	if (visible_memory(&zi, ops, &m)) {
-		uint64_t ea = pick_address(r, MIN(ops[m].size / 8u, 512u));
+		uint64_t gs = zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? CASE_GS_BASE : 0;
+		uint64_t ea = pick_address(r, MIN(ops[m].size / 8u, 512u)) - gs;
 		uint32_t d = (uint32_t)(ea - (ic->in.rip + ic->len + zi.length));
 
 		if (zi.raw.disp.size != 32)

@@ -4,6 +4,7 @@
  * the test's pages at the same addresses. Every case ends in a signal (INT3
  * behind the instruction, or its exception); the signal frame is the result.
  */
+#include <asm/prctl.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -126,6 +128,7 @@ static void child(unsigned first, unsigned n)
 	memset((void *)(uintptr_t)CASE_CODE, 0xcc, CASE_CODE_SIZE);
 	case_fill(&rng, FILL_BITS, (void *)(uintptr_t)CASE_RO, CASE_RO_SIZE);
 	mprotect((void *)(uintptr_t)CASE_RO, CASE_RO_SIZE, PROT_READ);
+	syscall(SYS_arch_prctl, ARCH_SET_GS, CASE_GS_BASE);
 	alarm(10); /* a child that hangs dies; the parent goes on behind the case */
 	for (unsigned k = first; k < n; k++) {
 		sh->next = k;

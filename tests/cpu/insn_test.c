@@ -39,6 +39,7 @@ static void soft_setup(void)
 	case_fill(&rng, FILL_BITS, guest_map(&guest, CASE_RO, CASE_RO_SIZE, 0), CASE_RO_SIZE);
 	memset(code_host, 0xcc, CASE_CODE_SIZE);
 	guest_user64(&guest);
+	guest.c->s.seg[S_GS].base = CASE_GS_BASE;
 }
 
 /* Code segment of 64, 32 or 16 bits; the linear addresses stay the same. */

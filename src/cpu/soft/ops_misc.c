@@ -53,13 +53,19 @@ static int direction_op(struct soft_cpu *c, const struct insn *i)
 static int clzero(struct soft_cpu *c, const struct insn *i)
 {
 	static const uint8_t zero[64];
+	unsigned seg = i->mem_seg;
 	uint64_t lin;
 
-	/* With F2 or F3 the opcode is another one, which is not defined. */
+	/* With F2 or F3 the opcode is another one, which is not defined. Zydis does not see the segment here. */
 	for (unsigned k = 0; k + 3 < i->length; k++)
-		if (i->bytes[k] == 0xf3 || i->bytes[k] == 0xf2)
-			return insn_undefined(c, i);
-	if (seg_linear(c, i->mem_seg, c->s.gpr[R_RAX] & size_mask(i->addrsize) & ~63ull, 64, true, &lin))
+		switch (i->bytes[k]) {
+		case 0xf2:
+		case 0xf3: return insn_undefined(c, i);
+		case 0x64: seg = S_FS; break;
+		case 0x65: seg = S_GS; break;
+		default: break;
+		}
+	if (seg_linear(c, seg, c->s.gpr[R_RAX] & size_mask(i->addrsize) & ~63ull, 64, true, &lin))
 		return EXC_RAISED;
 	return mmu_write_buf(c, lin, zero, 64, c->mmu_index);
 }
