@@ -70,14 +70,14 @@ static const struct msr_entry msr_table[] = {
     {0x8b, 0x8b, MSR_CONST, 0, 0x1000065, NULL}, /* microcode revision; writes look for the current one */
     {0x79, 0x79, MSR_CONST, 0, 0, NULL},	 /* Intel microcode update */
     {0xc0010020, 0xc0010020, MSR_CONST, 0, 0, NULL},
-    {0x17, 0x17, MSR_READONLY, 0, 0, NULL},    /* PLATFORM_ID */
-    {0x1d9, 0x1d9, MSR_CONST, 0, 0, NULL},     /* DEBUGCTL */
-    {0x1db, 0x1de, MSR_READONLY, 0, 0, NULL},  /* last branch and exception */
-    {0x2a, 0x2a, MSR_CONST, 0, 0, NULL},       /* EBL_CR_POWERON */
-    {0xce, 0xce, MSR_READONLY, 0, 0, NULL},    /* PLATFORM_INFO */
-    {0xcd, 0xcd, MSR_READONLY, 0, 3, NULL},    /* FSB_FREQ */
-    {0x140, 0x140, MSR_CONST, 0, 0, NULL},     /* MISC_FEATURES_ENABLES */
-    {0x34, 0x34, MSR_READONLY, 0, 0, NULL},    /* SMI_COUNT */
+    {0x17, 0x17, MSR_READONLY, 0, 0, NULL},	     /* PLATFORM_ID */
+    {0x1d9, 0x1d9, MSR_CONST, 0, 0, NULL},	     /* DEBUGCTL */
+    {0x1db, 0x1de, MSR_READONLY, 0, 0, NULL},	     /* last branch and exception */
+    {0x2a, 0x2a, MSR_CONST, 0, 0, NULL},	     /* EBL_CR_POWERON */
+    {0xce, 0xce, MSR_READONLY, 0, 0, NULL},	     /* PLATFORM_INFO */
+    {0xcd, 0xcd, MSR_READONLY, 0, 3, NULL},	     /* FSB_FREQ */
+    {0x140, 0x140, MSR_CONST, 0, 0, NULL},	     /* MISC_FEATURES_ENABLES */
+    {0x34, 0x34, MSR_READONLY, 0, 0, NULL},	     /* SMI_COUNT */
     {0xda0, 0xda0, MSR_STORE, ST(xss), 0, "xsaves"}, /* no supervisor components */
     /* AMD's: configuration that a guest looks at and may write back */
     {0xc0010010, 0xc0010010, MSR_CONST, 0, 0, NULL},	     /* SYSCFG */
