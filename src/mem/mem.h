@@ -75,6 +75,7 @@ void mem_region_write(const struct mem_region *r, uint64_t off, uint64_t val, un
 enum mem_page_bits {
 	MEM_PAGE_CODE = 1,  /* decoded or translated code of this page exists: writers must invalidate */
 	MEM_PAGE_DIRTY = 2, /* written since the dirty log was last read (only kept while logging) */
+	MEM_PAGE_TLB = 4,   /* the software CPU's: a vCPU may hold a write entry for the page */
 };
 
 struct ram_block {

@@ -285,7 +285,9 @@ void mmu_protect_page(struct accel *a, uint64_t page_index)
 	}
 	if (!host)
 		return;
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/* Most code was never written through a TLB. Cleared before the search: a later fill sets it again. */
+	if (!(__atomic_fetch_and(&m->page_bits[page_index], (uint8_t)~MEM_PAGE_TLB, __ATOMIC_SEQ_CST) & MEM_PAGE_TLB))
+		return;
 	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
 		struct vcpu *v = __atomic_load_n(&a->vcpu[i], __ATOMIC_ACQUIRE);
 
@@ -368,6 +370,8 @@ static void l1_enter(struct soft_cpu *c, const struct mmu_page *t, enum mmu_acce
 		__atomic_store_n(&e->tag, t->page, __ATOMIC_RELEASE);
 		return;
 	}
+	if (!(page_bits(c, t) & MEM_PAGE_TLB))
+		__atomic_fetch_or(&mmu_mem(c)->page_bits[t->index], MEM_PAGE_TLB, __ATOMIC_SEQ_CST);
 	/* Against mmu_protect_page: the tag must be visible before the bit is looked at again. */
 	__atomic_store_n(&e->tag, t->page, __ATOMIC_SEQ_CST);
 	if (page_bits(c, t) & MEM_PAGE_CODE)
@@ -689,10 +693,9 @@ int mmu_init(struct soft_cpu *c, struct err *err)
 	c->mmu = m;
 	m->walk.reserved = mmu_reserved_bits(phys);
 	m->walk.have_1g = !model || cpu_model_has(model, "pdpe1gb");
-	for (unsigned i = 0; i < TLB2_SIZE; i++)
-		m->l2[i].page = NO_PAGE;
-	for (unsigned i = 0; i < N_ENTRIES; i++)
-		(&c->tlb[0][0][0])[i].tag = TLB_TAG_INVALID(i);
+	/* Zeroed memory is an empty TLB (generation 0 is nobody's) but at index 0. */
+	for (unsigned i = 0; i < N_ENTRIES; i += TLB_SIZE)
+		(&c->tlb[0][0][0])[i].tag = TLB_TAG_INVALID(0);
 	mmu_flush_all(c);
 	return 0;
 }

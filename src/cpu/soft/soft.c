@@ -135,20 +135,19 @@ static void vcpu_free(struct soft_cpu *c)
 	mmu_fini(c);
 	pthread_cond_destroy(&c->sleep_cond);
 	pthread_mutex_destroy(&c->sleep_lock);
-	free(c);
+	munmap(c, sizeof(*c));
 }
 
 static struct vcpu *soft_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, struct err *err)
 {
 	struct soft_accel *s = (struct soft_accel *)(void *)a;
-	size_t size = ALIGN_UP(sizeof(struct soft_cpu), 64);
-	struct soft_cpu *c = aligned_alloc(64, size);
+	/* Zeroed, and only what is used becomes resident. */
+	struct soft_cpu *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (!c) {
+	if (c == MAP_FAILED) {
 		err_set(err, -ENOMEM, "no memory for CPU %u", index);
 		return NULL;
 	}
-	memset(c, 0, size);
 	c->v.accel = a;
 	c->v.index = index;
 	c->v.apic_id = apic_id;
