@@ -350,8 +350,11 @@ void chr_set_connected(struct chr *c, bool connected)
 	pthread_mutex_lock(&c->lock);
 	bool changed = c->connected != connected;
 	c->connected = connected;
-	if (connected)
+	if (connected) {
 		c->eof = c->blocked = false;
+		/* The last peer may have left while its frontend had no room; nobody else lets the new one be read. */
+		atomic_store(&c->paused, false);
+	}
 	pthread_mutex_unlock(&c->lock);
 	if (changed)
 		chr_event_all(c, connected ? CHR_OPENED : CHR_CLOSED);

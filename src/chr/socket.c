@@ -233,6 +233,15 @@ static int socket_tcp_try(struct chr_socket *s, const struct addrinfo *a)
 	return ret;
 }
 
+/* getaddrinfo takes any number and drops its upper bits: 99999 would be 34463. Names of services are its own to judge.
+ */
+static bool socket_port_ok(const char *port)
+{
+	size_t digits = strspn(port, "0123456789");
+
+	return *port && (port[digits] || strtoul(port, NULL, 10) <= UINT16_MAX);
+}
+
 static int socket_tcp(struct chr_socket *s, struct err *err)
 {
 	struct addrinfo hints = {.ai_family = s->ipv4	? AF_INET
@@ -245,6 +254,8 @@ static int socket_tcp(struct chr_socket *s, struct err *err)
 
 	if (!s->port)
 		return err_set(err, -EINVAL, "a TCP socket needs port=");
+	if (!socket_port_ok(s->port))
+		return err_set(err, -EINVAL, "port '%s' is not a TCP port: expected 0 to 65535", s->port);
 	int ret = getaddrinfo(host, s->port, &hints, &list);
 	if (ret)
 		return err_set(err, -EINVAL, "cannot look up '%s' port '%s': %s", host ? host : "", s->port,

@@ -6,6 +6,7 @@
  */
 #include "control/start.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +246,20 @@ static void run_stats(void *arg)
 		log_warn("%s", e.msg);
 }
 
+/* A path that cannot be written is the user's error at once, not a warning after hours. A FIFO may wait for its reader.
+ */
+static int run_stats_check(const char *path, struct err *err)
+{
+	if (!strcmp(path, "-"))
+		return 0;
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+	if (fd < 0 && errno != ENXIO)
+		return err_set_errno(err, -errno, "-stats: cannot open '%s' for writing", path);
+	if (fd >= 0)
+		close(fd);
+	return 0;
+}
+
 static void run_quit_signal(void *arg, int sig)
 {
 	struct run *r = arg;
@@ -265,6 +280,8 @@ static int run_prepare(struct run *r, struct err *err)
 	int ret = process_signals_install(err);
 
 	chr_set_interrupted(process_signals_quit_asked);
+	if (!ret && c->stats)
+		ret = run_stats_check(c->stats, err);
 	if (!ret && c->pidfile)
 		ret = process_pidfile_create(c->pidfile, err);
 	if (!ret && !(r->loop = loop_create("main", err)))

@@ -137,6 +137,8 @@ def case_refusals():
             (["-M", "pc,memory-backend=m"], "memory-backend"),
             (["-D", "/nosuch/dir/log"], "/nosuch/dir/log"),
             (["-pidfile", "/nosuch/dir/pid"], "/nosuch/dir/pid"),
+            (["-stats", "/nosuch/dir/stats"], "/nosuch/dir/stats"),
+            (["-serial", "tcp:127.0.0.1:99999,server=on,wait=off"], "'99999' is not a TCP port"),
             (["-cpu", "nosuch"], "nosuch"),
             (["-global", "nonsense"], "nonsense")]:
         p = subprocess.run([KELVIN, *STOPPED, "-display", "none", *args], stdin=subprocess.DEVNULL, capture_output=True,

@@ -177,6 +177,35 @@ static void test_socket(void **state)
 	assert_int_equal(access(in_dir("sock"), F_OK), -1); /* removed */
 }
 
+/* A client that leaves while the frontend has no room must not take the next one's input with it. */
+static void test_socket_paused(void **state)
+{
+	char text[300];
+	struct err e = {0};
+	struct fe f = {0};
+
+	snprintf(text, sizeof(text), "socket,id=s,path=%s,server=on,wait=off", in_dir("paused"));
+	struct chr *c = chr_create(text, loop, &e);
+	assert_non_null(c);
+	attach(c, &f);
+	int fd = dial(in_dir("paused"));
+	turn(2);
+	assert_int_equal(write(fd, "lost", 4), 4);
+	turn(3);
+	close(fd);
+	/* A write finds the peer gone. */
+	assert_int_equal(chr_write(c, "y", 1), 1);
+	turn(3);
+	assert_int_equal(f.closed, 1);
+	f.room = 2000;
+	fd = dial(in_dir("paused"));
+	assert_int_equal(write(fd, "next", 4), 4);
+	wait_len(&f, 4);
+	assert_string_equal(f.got, "next");
+	close(fd);
+	chr_destroy_all();
+}
+
 static void test_telnet(void **state)
 {
 	struct err e = {0};
@@ -401,6 +430,9 @@ static void test_errors(void **state)
 	    {"socket,id=x", "one of path="},
 	    {"socket,id=x,path=/a,port=1", "one of path="},
 	    {"socket,id=x,fd=999", "not a socket"},
+	    {"socket,id=x,host=127.0.0.1,port=65536,server=on,wait=off", "is not a TCP port"},
+	    {"socket,id=x,host=127.0.0.1,port=99999999999999999999,server=on,wait=off", "is not a TCP port"},
+	    {"socket,id=x,host=127.0.0.1,port=,server=on,wait=off", "is not a TCP port"},
 	    {"stdio,id=x,signal=maybe", "on or off"},
 	    {"id=x", "backend is missing"},
 	};
@@ -506,9 +538,10 @@ static int teardown(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_file_null), cmocka_unit_test(test_socket), cmocka_unit_test(test_telnet),
-	    cmocka_unit_test(test_pty),	      cmocka_unit_test(test_race),   cmocka_unit_test(test_mux),
-	    cmocka_unit_test(test_legacy),    cmocka_unit_test(test_errors), cmocka_unit_test(test_stdio),
+	    cmocka_unit_test(test_file_null), cmocka_unit_test(test_socket), cmocka_unit_test(test_socket_paused),
+	    cmocka_unit_test(test_telnet),    cmocka_unit_test(test_pty),    cmocka_unit_test(test_race),
+	    cmocka_unit_test(test_mux),	      cmocka_unit_test(test_legacy), cmocka_unit_test(test_errors),
+	    cmocka_unit_test(test_stdio),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
