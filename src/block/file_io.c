@@ -26,6 +26,9 @@
 #include "block/file.h"
 
 #define BOUNCE_MAX (1u * MIB)
+/* From here on io_uring copies between page cache and guest in its workers: in the loop's thread a batch of
+ * such requests would keep timers waiting for tens of milliseconds. */
+#define SLOW_COPY (256 * KIB)
 
 struct file_op {
 	struct aio_req aio;
@@ -394,6 +397,7 @@ static void op_step(struct file_op *op)
 	op->aio.op = op->op == BLOCK_READ ? AIO_READV : AIO_WRITEV;
 	op->aio.offset = op->offset + op->progress;
 	op->aio.done = plain_done;
+	op->aio.slow = !op->f->direct && op->len - op->progress >= SLOW_COPY;
 	aio_submit(op->f->aio, &op->aio);
 }
 

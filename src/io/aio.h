@@ -26,6 +26,7 @@ struct aio_req {
 	uint64_t len;	 /* bytes; FALLOCATE, DISCARD, ZEROOUT */
 	const struct iovec *iov;
 	int niov;
+	bool slow; /* long copies expected (a large transfer with the page cache): better not in the loop's thread */
 	int64_t result; /* bytes or -errno; short transfers are the submitter's to continue */
 	void (*done)(struct aio_req *req);
 	struct aio_req *next; /* the engine's */

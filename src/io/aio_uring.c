@@ -116,6 +116,8 @@ static void uring_prepare(struct io_uring_sqe *sqe, struct aio_req *req)
 	case AIO_FDATASYNC: io_uring_prep_fsync(sqe, req->fd, IORING_FSYNC_DATASYNC); break;
 	default: io_uring_prep_fallocate(sqe, req->fd, req->mode, (off_t)req->offset, (off_t)req->len); break;
 	}
+	if (req->slow)
+		sqe->flags |= IOSQE_ASYNC;
 	io_uring_sqe_set_data(sqe, req);
 }
 
