@@ -65,8 +65,9 @@ static int clzero(struct soft_cpu *c, const struct insn *i)
 		case 0x65: seg = S_GS; break;
 		default: break;
 		}
-	if (seg_linear(c, seg, c->s.gpr[R_RAX] & size_mask(i->addrsize) & ~63ull, 64, true, &lin))
+	if (seg_linear(c, seg, c->s.gpr[R_RAX] & size_mask(i->addrsize), 1, true, &lin))
 		return EXC_RAISED;
+	lin &= ~63ull; /* the line of the linear address */
 	return mmu_write_buf(c, lin, zero, 64, c->mmu_index);
 }
 
