@@ -191,7 +191,7 @@ bool jit_enabled(const struct accel *a)
 /* What translated code itself uses. */
 static bool host_suitable(void)
 {
-	return __builtin_cpu_supports("bmi2");
+	return __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx");
 }
 
 /* x87, SSE, AVX, AVX-512; not PKRU, which is about host memory. */
@@ -211,10 +211,12 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	struct jit *j;
 	int ret;
 
+	if (sa->lockstep)
+		return err_set(err, -ENOSYS, "accel soft: lockstep=on is not available; leave it out");
 	if (!sa->jit_on)
 		return 0;
 	if (!host_suitable()) {
-		log_info("soft: this host CPU has no BMI2, which the translator needs: interpreting");
+		log_info("soft: this host CPU lacks BMI2 or AVX, which the translator needs: interpreting");
 		return 0;
 	}
 	j = calloc(1, sizeof(*j));
