@@ -187,7 +187,7 @@ int co_spawn(void (*fn)(void *arg), void *arg)
 	co->next = NULL;
 	/* What co_switch pops: control words, six registers, the return address; then a zero return address
 	 * for co_main, at which rsp is 8 below a multiple of 16 as after a call. */
-	sp = (uint64_t *)(void *)(co->stack + GUARD_SIZE + CO_STACK_SIZE) - 2;
+	sp = (uint64_t *)(void *)(co->stack + GUARD_SIZE + CO_STACK_SIZE) - 1;
 	*sp = 0;
 	*--sp = (uint64_t)(uintptr_t)co_main;
 	for (int i = 0; i < 6; i++)

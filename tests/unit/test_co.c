@@ -107,6 +107,20 @@ static void deep(void *arg)
 	*(int *)arg += use[0] + use[sizeof(use) - 1];
 }
 
+/* The ABI promises 16 bytes; vector stores to the stack trap otherwise. */
+static void look_at_frame(void *arg)
+{
+	*(uintptr_t *)arg = (uintptr_t)__builtin_frame_address(0);
+}
+
+static void test_stack_alignment(void **state)
+{
+	uintptr_t frame = 1;
+
+	assert_int_equal(co_spawn(look_at_frame, &frame), 0);
+	assert_int_equal(frame % 16, 0);
+}
+
 static void test_many_with_deep_stacks(void **state)
 {
 	int sum = 0;
@@ -126,6 +140,7 @@ int main(void)
 	    cmocka_unit_test(test_order),
 	    cmocka_unit_test(test_queue_and_nesting),
 	    cmocka_unit_test(test_rounding_is_the_coroutines_own),
+	    cmocka_unit_test(test_stack_alignment),
 	    cmocka_unit_test(test_many_with_deep_stacks),
 	};
 
