@@ -47,8 +47,10 @@ struct block_open {
 	const char *format; /* NULL = probe, with a warning when the result is raw */
 	bool read_only, direct, writeback, no_flush, discard_unmap;
 	enum aio_engine aio;
-	bool force;   /* open a block device the host has mounted or holds */
-	bool locking; /* take QEMU's image locks */
+	bool force;	      /* open a block device the host has mounted or holds */
+	bool locking;	      /* take QEMU's image locks */
+	bool no_backing;      /* an overlay as if it had no backing file */
+	unsigned chain_depth; /* the block layer's: overlays above this node */
 	enum block_detect_zeroes detect_zeroes;
 };
 

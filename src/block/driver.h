@@ -32,7 +32,7 @@ struct block_node {
 	struct block_stats stats;
 };
 
-extern const struct block_driver block_raw_driver;
+extern const struct block_driver block_raw_driver, block_qcow2_driver;
 
 /* End a request: counts it, calls done. `ret` is 0 or -errno. */
 void block_complete(struct block_node *n, struct block_req *req, int ret);

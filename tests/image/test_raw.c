@@ -476,7 +476,7 @@ static void test_locks_of_qemu(void **state)
 static void test_bad_options(void **state)
 {
 	make_file("opt.raw", 1024 * 1024, 0);
-	expect_error("format=qcow2", "not implemented yet");
+	expect_error("format=qed", "not implemented yet");
 	expect_error("format=nosuch", "Unknown driver 'nosuch'");
 	expect_error("cache=fast", "invalid cache option");
 	expect_error("aio=native", "requires cache.direct=on");

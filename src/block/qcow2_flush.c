@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Writing tables out, in the order that leaves nothing worse than leaked clusters
+ * after a power cut at any moment:
+ *
+ *   1. refcount blocks (they only grew), then the refcount table's new entries
+ *   2. fdatasync: also the guest's data that new L2 entries will name
+ *   3. L2 tables; 4. fdatasync, L1 entries of new tables; 5. fdatasync
+ *   6. now nothing durable names what was freed: punch it, drop its refcounts
+ *
+ * Tables are copied when a flush begins: what is changed while it runs, and the
+ * refcounts of that, belong to the next one.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "block/qcow2.h"
+
+struct table_copy {
+	struct qcow2_table *t;
+	uint8_t *data;
+};
+/* The state of the tables when the flush began. */
+struct flush_set {
+	struct table_copy *l2;
+	size_t nr_l2;
+	uint64_t *l1;
+	uint32_t l1_lo, l1_hi;
+	struct qcow2_free *frees;
+	size_t nr_frees;
+};
+
+bool qcow2_is_dirty(const struct qcow2 *q)
+{
+	return q->l2.dirty || q->refblocks.dirty || q->l1_dirty_hi || q->reftable_dirty_hi || q->nr_frees;
+}
+
+int qcow2_free_later(struct qcow2 *q, uint64_t offset, uint64_t bytes)
+{
+	const uint64_t first = offset >> q->cluster_bits, last = (offset + bytes - 1) >> q->cluster_bits;
+	struct qcow2_free *f = q->nr_frees ? &q->frees[q->nr_frees - 1] : NULL;
+
+	if (f && f->offset + ((uint64_t)f->clusters << q->cluster_bits) == first << q->cluster_bits &&
+	    f->clusters < 1u << 20 && last - first < 1u << 20) {
+		f->clusters += (uint32_t)(last - first + 1);
+		return 0;
+	}
+	if (q->nr_frees == q->max_frees) {
+		size_t max = q->max_frees ? q->max_frees * 2 : 64;
+		f = realloc(q->frees, max * sizeof(*f));
+		if (!f)
+			return -ENOMEM; /* they leak, no more */
+		q->frees = f;
+		q->max_frees = max;
+	}
+	q->frees[q->nr_frees++] =
+	    (struct qcow2_free){.offset = first << q->cluster_bits, .clusters = (uint32_t)(last - first + 1)};
+	return 0;
+}
+
+static void set_free(struct flush_set *s)
+{
+	for (size_t i = 0; i < s->nr_l2; i++) {
+		qcow2_cache_put(s->l2[i].t);
+		free(s->l2[i].data);
+	}
+	free(s->l2);
+	free(s->l1);
+	free(s->frees);
+}
+
+/* Nothing waits in here: the copies are of one moment. */
+static int set_take(struct qcow2 *q, struct flush_set *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->l2 = calloc(q->l2.dirty ? q->l2.dirty : 1, sizeof(s->l2[0]));
+	if (q->l1_dirty_hi)
+		s->l1 = malloc((q->l1_dirty_hi - q->l1_dirty_lo) * 8ull);
+	if (!s->l2 || (q->l1_dirty_hi && !s->l1))
+		return -ENOMEM;
+	for (struct qcow2_table *t = q->l2.first; t; t = t->next) {
+		struct table_copy *c = &s->l2[s->nr_l2];
+		if (!t->dirty)
+			continue;
+		c->data = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
+		if (!c->data)
+			return -ENOMEM;
+		memcpy(c->data, t->data, q->cluster_size);
+		c->t = t;
+		t->pins++;
+		s->nr_l2++;
+	}
+	for (size_t i = 0; i < s->nr_l2; i++)
+		s->l2[i].t->dirty = false;
+	q->l2.dirty = 0;
+	if (q->l1_dirty_hi) {
+		s->l1_lo = q->l1_dirty_lo;
+		s->l1_hi = q->l1_dirty_hi;
+		for (uint32_t i = s->l1_lo; i < s->l1_hi; i++)
+			st64be(&s->l1[i - s->l1_lo], q->l1[i]);
+		q->l1_dirty_lo = UINT32_MAX;
+		q->l1_dirty_hi = 0;
+	}
+	s->frees = q->frees;
+	s->nr_frees = q->nr_frees;
+	q->frees = NULL;
+	q->nr_frees = q->max_frees = 0;
+	return 0;
+}
+
+/* A step failed: everything is as dirty as before. */
+static void set_undo(struct qcow2 *q, struct flush_set *s)
+{
+	for (size_t i = 0; i < s->nr_l2; i++)
+		qcow2_cache_dirty(&q->l2, s->l2[i].t);
+	if (s->l1_hi) {
+		q->l1_dirty_lo = MIN(q->l1_dirty_lo, s->l1_lo);
+		q->l1_dirty_hi = MAX(q->l1_dirty_hi, s->l1_hi);
+	}
+	for (size_t i = 0; i < s->nr_frees; i++)
+		qcow2_free_later(q, s->frees[i].offset, (uint64_t)s->frees[i].clusters << q->cluster_bits);
+}
+
+static int sync_file(struct qcow2 *q)
+{
+	return qcow2_file_io(q, BLOCK_FLUSH, 0, NULL, 0);
+}
+
+static struct qcow2_table *first_dirty(struct qcow2_cache *c)
+{
+	struct qcow2_table *t = c->first;
+
+	while (t && (!t->dirty || t->loading))
+		t = t->next;
+	return t;
+}
+
+int qcow2_write_refblocks(struct qcow2 *q)
+{
+	uint8_t *copy = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
+	struct qcow2_table *t;
+	int ret = copy ? 0 : -ENOMEM;
+
+	while (!ret && q->refblocks.dirty && (t = first_dirty(&q->refblocks)) != NULL) {
+		memcpy(copy, t->data, q->cluster_size);
+		t->dirty = false;
+		q->refblocks.dirty--;
+		t->pins++;
+		ret = qcow2_file_io(q, BLOCK_WRITE, t->offset, copy, q->cluster_size);
+		if (ret)
+			qcow2_cache_dirty(&q->refblocks, t);
+		qcow2_cache_put(t);
+	}
+	free(copy);
+	return ret;
+}
+
+static int write_reftable(struct qcow2 *q)
+{
+	const uint32_t lo = q->reftable_dirty_lo, hi = q->reftable_dirty_hi;
+	const uint64_t at = q->h.refcount_table_offset;
+	uint64_t *be;
+	int ret;
+
+	if (!hi)
+		return 0;
+	be = malloc((hi - lo) * 8ull);
+	if (!be)
+		return -ENOMEM;
+	for (uint32_t i = lo; i < hi; i++)
+		st64be(&be[i - lo], q->reftable[i]);
+	q->reftable_dirty_lo = UINT32_MAX;
+	q->reftable_dirty_hi = 0;
+	ret = sync_file(q); /* the blocks first */
+	if (!ret)
+		ret = qcow2_file_io(q, BLOCK_WRITE, at + lo * 8ull, be, (hi - lo) * 8ull);
+	if (ret) {
+		q->reftable_dirty_lo = MIN(q->reftable_dirty_lo, lo);
+		q->reftable_dirty_hi = MAX(q->reftable_dirty_hi, hi);
+	}
+	free(be);
+	return ret;
+}
+
+static int write_set(struct qcow2 *q, struct flush_set *s)
+{
+	int ret = qcow2_write_refblocks(q);
+
+	if (!ret)
+		ret = write_reftable(q);
+	if (!ret && (s->nr_l2 || s->l1_hi))
+		ret = sync_file(q);
+	for (size_t i = 0; i < s->nr_l2 && !ret; i++)
+		ret = qcow2_file_io(q, BLOCK_WRITE, s->l2[i].t->offset, s->l2[i].data, q->cluster_size);
+	if (!ret && s->l1_hi) {
+		ret = sync_file(q);
+		if (!ret)
+			ret = qcow2_file_io(q, BLOCK_WRITE, q->h.l1_table_offset + s->l1_lo * 8ull, s->l1,
+					    (s->l1_hi - s->l1_lo) * 8ull);
+	}
+	return ret ? ret : sync_file(q);
+}
+
+/* The last reference of a cluster goes: its blocks go back to the host, then it may be used again. */
+static int release(struct qcow2 *q, uint64_t cluster)
+{
+	uint64_t count;
+	int ret = qcow2_refcount_get(q, cluster, &count);
+
+	if (!ret && count == 1) {
+		qcow2_meta_remove(q, cluster);
+		if (q->node->discard_unmap)
+			qcow2_file_io(q, BLOCK_DISCARD, cluster << q->cluster_bits, NULL, q->cluster_size);
+	}
+	return ret ? ret : qcow2_refcount_add(q, cluster, 1, -1);
+}
+
+static int release_all(struct qcow2 *q, struct flush_set *s)
+{
+	int ret = 0;
+
+	if (!s->nr_frees)
+		return 0;
+	qcow2_lock_take(&q->alloc);
+	q->inflated_entry = 0; /* its bytes may be used again */
+	for (size_t i = 0; i < s->nr_frees; i++)
+		for (uint32_t k = 0; k < s->frees[i].clusters && !ret; k++)
+			ret = release(q, (s->frees[i].offset >> q->cluster_bits) + k);
+	qcow2_lock_give(&q->alloc);
+	return ret;
+}
+
+int qcow2_flush_tables(struct qcow2 *q)
+{
+	struct flush_set s;
+	int ret;
+
+	qcow2_lock_take(&q->flush);
+	ret = set_take(q, &s);
+	if (!ret) {
+		ret = write_set(q, &s);
+		if (ret)
+			set_undo(q, &s);
+	}
+	qcow2_lock_give(&q->flush);
+	if (!ret)
+		ret = release_all(q, &s);
+	set_free(&s);
+	return ret;
+}

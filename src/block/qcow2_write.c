@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Writes that change the mapping, zeroes and discards. The request's clusters are
+ * held exclusively, so their mapping changes under nobody. New data is on its way
+ * to the host before an L2 entry names it; what it replaces is freed after the
+ * new mapping is durable (qcow2_flush.c).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "block/qcow2.h"
+
+/* Tables and frees that may pile up before a write pays for a flush. */
+#define MAX_FREES 4096u
+
+static int limit_dirty(struct qcow2 *q)
+{
+	if (q->l2.dirty <= q->l2.max / 2 + 2 && q->refblocks.dirty <= q->refblocks.max / 2 + 2 &&
+	    q->nr_frees < MAX_FREES)
+		return 0;
+	return qcow2_flush_tables(q);
+}
+
+/* What an entry referred to has one reference less, soon. */
+static void free_entry(struct qcow2 *q, uint64_t entry)
+{
+	uint64_t offset = entry & QCOW2_OFFSET_MASK;
+	uint32_t len = q->cluster_size;
+
+	if (entry & QCOW2_ENTRY_COMPRESSED)
+		qcow2_compressed_range(q, entry, &offset, &len);
+	if (offset)
+		qcow2_free_later(q, offset, len);
+}
+
+struct write_run {
+	struct qcow2 *q;
+	const struct block_req *req;
+	uint64_t at; /* bytes of the request done */
+	struct iovec *iov;
+	uint8_t *head, *tail;
+};
+
+/* The caller's iov for [skip, skip + len), behind `n` entries already there. */
+static int add_iov(struct iovec *out, int n, const struct block_req *req, uint64_t skip, uint64_t len)
+{
+	for (int i = 0; i < req->niov && len; i++) {
+		size_t c;
+		if (skip >= req->iov[i].iov_len) {
+			skip -= req->iov[i].iov_len;
+			continue;
+		}
+		c = (size_t)MIN(len, req->iov[i].iov_len - skip);
+		out[n++] = (struct iovec){(uint8_t *)req->iov[i].iov_base + skip, c};
+		len -= c;
+		skip = 0;
+	}
+	return n;
+}
+
+static int write_in_place(struct write_run *w, const struct qcow2_extent *e)
+{
+	struct qcow2 *q = w->q;
+
+	if (qcow2_meta_has(q, e->host, e->len))
+		return qcow2_mark_corrupt(q, "guest offset 0x%llx is mapped to metadata at 0x%llx",
+					  (unsigned long long)(w->req->offset + w->at), (unsigned long long)e->host);
+	return qcow2_file_iov(q, BLOCK_WRITE, e->host, w->iov, add_iov(w->iov, 0, w->req, w->at, e->len), e->len);
+}
+
+/* What the guest sees in [offset, offset + len) now; zeros past the disk's end. */
+static int read_old(struct qcow2 *q, uint64_t offset, uint8_t *buf, uint64_t len)
+{
+	const uint64_t have = offset < q->node->size ? MIN(len, q->node->size - offset) : 0;
+	struct iovec iov = {buf, have};
+
+	memset(buf + have, 0, len - have);
+	return have ? qcow2_read_range(q, offset, &iov, 1, have) : 0;
+}
+
+/* `bytes` of the request into whole new clusters at `host`, with the old contents around them. */
+static int write_new(struct write_run *w, uint64_t host, uint64_t bytes)
+{
+	struct qcow2 *q = w->q;
+	const uint64_t start = w->req->offset + w->at, mask = q->cluster_size - 1;
+	const uint64_t head = start & mask, tail = -(start + bytes) & mask;
+	int n = 0, ret = 0;
+
+	if (head)
+		ret = read_old(q, start - head, w->head, head);
+	if (tail && !ret)
+		ret = read_old(q, start + bytes, w->tail, tail);
+	if (ret)
+		return ret;
+	if (head)
+		w->iov[n++] = (struct iovec){w->head, head};
+	n = add_iov(w->iov, n, w->req, w->at, bytes);
+	if (tail)
+		w->iov[n++] = (struct iovec){w->tail, tail};
+	return qcow2_file_iov(q, BLOCK_WRITE, host, w->iov, n, head + bytes + tail);
+}
+
+static bool writable_in_place(const struct qcow2_extent *e)
+{
+	return e->kind == QCOW2_DATA && (e->entry & QCOW2_ENTRY_COPIED);
+}
+
+/* How many clusters from here on need new ones, at most `max` and within the L2 table. */
+static int count_new(struct qcow2 *q, const struct qcow2_table *t, uint64_t offset, uint64_t max, uint64_t *n)
+{
+	const uint64_t in_table = BIT(q->l2_bits) - ((offset >> q->cluster_bits) & (BIT(q->l2_bits) - 1));
+
+	max = MIN(max, in_table);
+	for (*n = 1; *n < max; ++*n) {
+		uint64_t entry = qcow2_entry_get(q, t, offset + (*n << q->cluster_bits));
+		if (!(entry & QCOW2_ENTRY_COMPRESSED) && !(entry & QCOW2_ENTRY_ZERO) && (entry & QCOW2_OFFSET_MASK) &&
+		    (entry & QCOW2_ENTRY_COPIED))
+			break;
+	}
+	return 0;
+}
+
+static int alloc_clusters(struct qcow2 *q, uint64_t want, uint64_t *cluster, uint64_t *got)
+{
+	int ret;
+
+	qcow2_lock_take(&q->alloc);
+	ret = qcow2_alloc(q, want, cluster, got);
+	qcow2_lock_give(&q->alloc);
+	return ret;
+}
+
+static void give_back(struct qcow2 *q, uint64_t cluster, uint64_t n)
+{
+	qcow2_lock_take(&q->alloc);
+	qcow2_refcount_add(q, cluster, n, -1); /* no entry ever named them */
+	qcow2_lock_give(&q->alloc);
+}
+
+/* Allocate for as much of the request as is contiguous, write it, name it. */
+static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t *done)
+{
+	struct qcow2 *q = w->q;
+	const uint64_t start = w->req->offset + w->at, left = w->req->len - w->at;
+	const uint64_t base = start & ~(uint64_t)(q->cluster_size - 1);
+	uint64_t n, cluster, got, bytes;
+	int ret;
+
+	count_new(q, t, base, (start - base + left + q->cluster_size - 1) >> q->cluster_bits, &n);
+	ret = alloc_clusters(q, n, &cluster, &got);
+	if (ret)
+		return ret;
+	bytes = MIN(left, (got << q->cluster_bits) - (start - base));
+	ret = write_new(w, cluster << q->cluster_bits, bytes);
+	if (ret) {
+		give_back(q, cluster, got);
+		return ret;
+	}
+	for (uint64_t i = 0; i < got; i++) {
+		const uint64_t at = base + (i << q->cluster_bits);
+		free_entry(q, qcow2_entry_get(q, t, at));
+		qcow2_entry_set(q, t, at, (cluster + i) << q->cluster_bits | QCOW2_ENTRY_COPIED);
+	}
+	*done = bytes;
+	return 0;
+}
+
+static int write_step(struct write_run *w)
+{
+	struct qcow2 *q = w->q;
+	const uint64_t start = w->req->offset + w->at, left = w->req->len - w->at;
+	struct qcow2_table *t;
+	struct qcow2_extent e;
+	uint64_t done = 0;
+	int ret = limit_dirty(q);
+
+	if (!ret)
+		ret = qcow2_lookup(q, start, left, &e);
+	if (ret)
+		return ret;
+	if (writable_in_place(&e)) {
+		ret = write_in_place(w, &e);
+		w->at += e.len;
+		return ret;
+	}
+	ret = qcow2_l2_for_write(q, start, &t);
+	if (ret)
+		return ret;
+	ret = write_allocating(w, t, &done);
+	qcow2_cache_put(t);
+	w->at += done;
+	return ret;
+}
+
+int qcow2_write_request(struct qcow2 *q, const struct block_req *req)
+{
+	struct write_run w = {.q = q, .req = req};
+	int ret = 0;
+
+	w.iov = malloc(((size_t)req->niov + 2) * sizeof(*w.iov));
+	w.head = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
+	w.tail = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
+	if (!w.iov || !w.head || !w.tail)
+		ret = -ENOMEM;
+	while (!ret && w.at < req->len)
+		ret = write_step(&w);
+	free(w.iov);
+	free(w.head);
+	free(w.tail);
+	return ret;
+}
+
+/* ---- whole clusters ------------------------------------------------------------ */
+
+enum unmap { UNMAP_DISCARD, UNMAP_ZERO_KEEP, UNMAP_ZERO_FREE };
+
+/* The entry that takes the place of `old`; `old` itself when it is right already. */
+static uint64_t unmapped_entry(const struct qcow2 *q, uint64_t old, enum unmap how)
+{
+	const bool empty = !(old & (QCOW2_ENTRY_COMPRESSED | QCOW2_ENTRY_ZERO | QCOW2_OFFSET_MASK));
+
+	if (q->h.version < 3)
+		return 0;
+	if (empty && !q->backing)
+		return old;
+	if ((old & ~QCOW2_ENTRY_COPIED) == QCOW2_ENTRY_ZERO)
+		return old;
+	if (how == UNMAP_ZERO_KEEP && !empty && !(old & QCOW2_ENTRY_COMPRESSED) && (old & QCOW2_ENTRY_COPIED))
+		return old | QCOW2_ENTRY_ZERO;
+	return QCOW2_ENTRY_ZERO;
+}
+
+static int unmap_clusters(struct qcow2 *q, uint64_t offset, uint64_t end, enum unmap how)
+{
+	const uint64_t span = BIT(q->cluster_bits + q->l2_bits);
+	int ret = 0;
+
+	while (offset < end && !ret) {
+		const uint64_t stop = MIN(end, (offset & ~(span - 1)) + span);
+		struct qcow2_table *t;
+		/* A table that does not exist maps nothing; only over a backing file it is needed to say zeros. */
+		if (!(q->l1[offset / span] & QCOW2_OFFSET_MASK) && (q->h.version < 3 || !q->backing)) {
+			offset = stop;
+			continue;
+		}
+		ret = limit_dirty(q);
+		if (!ret)
+			ret = qcow2_l2_for_write(q, offset, &t);
+		if (ret)
+			break;
+		for (; offset < stop; offset += q->cluster_size) {
+			const uint64_t old = qcow2_entry_get(q, t, offset), entry = unmapped_entry(q, old, how);
+			if (entry == old)
+				continue;
+			if (!(entry & QCOW2_OFFSET_MASK))
+				free_entry(q, old);
+			qcow2_entry_set(q, t, offset, entry);
+		}
+		qcow2_cache_put(t);
+	}
+	return ret;
+}
+
+/* The whole clusters inside the request; the last one of the disk may be cut. */
+static void whole_clusters(const struct qcow2 *q, const struct block_req *req, uint64_t *lo, uint64_t *hi)
+{
+	const uint64_t end = req->offset + req->len;
+
+	*lo = ALIGN_UP(req->offset, (uint64_t)q->cluster_size);
+	*hi = end == q->node->size ? ALIGN_UP(end, (uint64_t)q->cluster_size)
+				   : ALIGN_DOWN(end, (uint64_t)q->cluster_size);
+}
+
+int qcow2_discard_request(struct qcow2 *q, const struct block_req *req)
+{
+	uint64_t lo, hi;
+
+	whole_clusters(q, req, &lo, &hi);
+	if (!q->node->discard_unmap || lo >= hi)
+		return 0; /* advice that was not wanted */
+	return unmap_clusters(q, lo, hi, UNMAP_DISCARD);
+}
+
+#define ZERO_BUF (64u * 1024)
+
+/* Zeros as data, where no flag in the table can say it. */
+static int write_zero_data(struct qcow2 *q, uint64_t offset, uint64_t end)
+{
+	static uint8_t zeros[ZERO_BUF]; /* only read */
+	int ret = 0;
+
+	while (offset < end && !ret) {
+		struct iovec iov = {zeros, MIN(end - offset, ZERO_BUF)};
+		struct block_req part = {
+		    .op = BLOCK_WRITE, .offset = offset, .len = iov.iov_len, .iov = &iov, .niov = 1};
+		struct qcow2_extent e;
+		ret = qcow2_lookup(q, offset, end - offset, &e);
+		if (!ret && (e.kind == QCOW2_ZERO || (e.kind == QCOW2_UNALLOCATED && !q->backing))) {
+			offset += e.len;
+			continue;
+		}
+		if (!ret)
+			ret = qcow2_write_request(q, &part);
+		offset += part.len;
+	}
+	return ret;
+}
+
+int qcow2_zero_request(struct qcow2 *q, const struct block_req *req)
+{
+	const uint64_t end = req->offset + req->len;
+	uint64_t lo, hi;
+	int ret;
+
+	whole_clusters(q, req, &lo, &hi);
+	if (lo >= hi || (q->h.version < 3 && q->backing))
+		return write_zero_data(q, req->offset, end);
+	ret = write_zero_data(q, req->offset, MIN(lo, end));
+	if (!ret)
+		ret = unmap_clusters(q, lo, hi,
+				     (req->flags & BLOCK_MAY_UNMAP) && q->node->discard_unmap ? UNMAP_ZERO_FREE
+											      : UNMAP_ZERO_KEEP);
+	if (!ret && hi < end)
+		ret = write_zero_data(q, hi, end);
+	return ret;
+}
