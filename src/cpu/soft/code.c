@@ -10,6 +10,12 @@
  * stores, THEN calls code_written, which bumps the generation. Whichever order
  * the two meet in, stale decoded code has an old generation.
  *
+ * NEEDSWORK: a plain store of another vCPU that looked its page up in the TLB
+ * just before the page was protected, and lands after the code was read, is not
+ * seen. The window is a few instructions, longer if the host preempts there.
+ * Closing it: check the bytes of newly noted pages again at the reader's next
+ * serializing event, which the writer's own protocol (SDM 3A 9.1.3) waits for.
+ *
  * Locking: one of CODE_LOCKS mutexes per page (hashed), leaf locks. The
  * translator is told outside of them.
  */
@@ -20,7 +26,8 @@
 #include "cpu/soft/soft.h"
 
 #define CODE_CHUNK_SHIFT 6
-#define CODE_LOCKS	 64
+_Static_assert(CODE_CHUNK == 1u << CODE_CHUNK_SHIFT && PAGE_SIZE / CODE_CHUNK == 64, "one bit per chunk in 64 bits");
+#define CODE_LOCKS 64
 
 /* Absent from programs that link the interpreter alone (tests). */
 extern __typeof__(jit_page_invalidated) jit_page_invalidated __attribute__((weak));

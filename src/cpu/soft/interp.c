@@ -18,7 +18,7 @@
 
 #define BLOCK_INSNS	64	      /* longest block */
 #define BLOCK_ARENA	(32ull * MIB) /* per vCPU; only touched parts cost memory */
-#define BLOCK_HASH_BITS 14
+#define BLOCK_HASH_BITS 16
 #define LOOKUP_BITS	12
 #define NO_PAGE		UINT64_MAX
 /* What decoding depends on. */
@@ -140,21 +140,26 @@ static void log_insn(const struct soft_cpu *c, const struct insn *i, uint64_t ri
 static int decode_run(struct soft_cpu *c, struct source *src, unsigned *len)
 {
 	struct insn *list = c->blocks->scratch;
-	unsigned off = src->off;
+	unsigned off = src->off, noted = 0;
 	uint64_t rip = c->s.rip;
 	int n = 0;
 
 	src->page2 = NO_PAGE;
 	while (n < BLOCK_INSNS && off < PAGE_SIZE) {
 		unsigned avail = MIN((unsigned)PAGE_SIZE - off, 15u);
-		uint32_t gen = code_note(c, src->page, off, avail);
 		uint8_t buf[15];
 		int e;
 
-		if (!n)
-			src->gen = gen;
-		else if (gen != src->gen)
-			break; /* changed under us: what we have is checked against src->gen */
+		/* Bytes are noted before they are read. Notes come in chunks: most instructions lie in noted ones. */
+		if (!n || off + avail > noted) {
+			uint32_t gen = code_note(c, src->page, off, avail);
+
+			if (!n)
+				src->gen = gen;
+			else if (gen != src->gen)
+				break; /* changed under us: what we have is checked against src->gen */
+			noted = ALIGN_UP(off + avail, CODE_CHUNK);
+		}
 		memcpy(buf, src->host + off, avail);
 		e = insn_decode(c, buf, avail, rip, &list[n]);
 		if (e == -EAGAIN && !n) {

@@ -291,6 +291,7 @@ int seg_linear(struct soft_cpu *c, unsigned seg, uint64_t off, unsigned size, bo
 
 /* ---- code.c: which RAM holds decoded code -------------------------------- */
 
+#define CODE_CHUNK 64u /* granularity of notes, bytes */
 /* The bytes off..off+len of the RAM page will be cached as code: protect the page, note the bytes. Returns
  * the page's generation, to be compared with mem_map.page_code_gen[page] before each use of the cache. */
 uint32_t code_note(struct soft_cpu *c, uint64_t page_index, unsigned off, unsigned len);
