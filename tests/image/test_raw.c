@@ -6,12 +6,16 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -471,6 +475,61 @@ static void test_locks_of_qemu(void **state)
 	assert_int_equal(open_elsewhere("format=raw"), 0);
 }
 
+/* ---- where io_uring is forbidden ---------------------------------------------------- */
+
+/* As container runtimes do it. */
+static bool forbid_io_uring(void)
+{
+	struct sock_filter code[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {ARRAY_SIZE(code), code};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0;
+}
+
+/* In another process: 0 when all is as it should be, 77 when filters cannot be set here. */
+static int without_io_uring(void)
+{
+	struct err err = {0};
+	uint8_t buf[4096] = {1};
+	struct block_node *n;
+	char text[128];
+
+	if (!forbid_io_uring())
+		return 77;
+	loop = loop_create("child", &err);
+	snprintf(text, sizeof(text), "if=none,id=u,format=raw,aio=io_uring,file=%s", path);
+	if (drive_create(text, loop, &err) || !strstr(err.msg, "io_uring is forbidden here"))
+		return 1;
+	snprintf(text, sizeof(text), "if=none,id=t,format=raw,file=%s", path);
+	if (!drive_create(text, loop, &err))
+		return 2;
+	n = drive_find("t")->node;
+	if (strcmp(block_aio_name(n), "threads") != 0)
+		return 3;
+	return run(n, BLOCK_WRITE, 0, 0, buf, 4096) || run(n, BLOCK_FLUSH, 0, 0, NULL, 0) ? 4 : 0;
+}
+
+static void test_fall_back(void **state)
+{
+	int status;
+	pid_t pid;
+
+	make_file("fallback.raw", 1024 * 1024, 0);
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		_exit(without_io_uring());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 /* ---- options --------------------------------------------------------------------- */
 
 static void test_bad_options(void **state)
@@ -593,7 +652,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(test_random),	      TEST(test_random_4k_device), TEST(test_odd_size),	   TEST(test_bounds),
 	    TEST(test_discard_frees), TEST(test_detect_zeroes),	   TEST(test_probed_raw),  TEST(test_locks),
-	    TEST(test_locks_of_qemu), TEST(test_bad_options),	   TEST(test_cache_table), TEST(test_drive_names),
+	    TEST(test_locks_of_qemu), TEST(test_fall_back),	   TEST(test_bad_options), TEST(test_cache_table),
+	    TEST(test_drive_names),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
