@@ -165,13 +165,27 @@ static void emit_reason(struct vm *vm, const char *event, bool guest, const char
 	vm_emit(vm, event, json);
 }
 
+/*
+ * Waiting for requests in flight runs the main loop, whose events may stop or reset the machine again (more requests
+ * fail, a client sends "stop"). Such changes wait: what the guest and the devices ask is posted anew, vm_stop is noted.
+ */
+static void pause_everything(struct vm *vm)
+{
+	vm->changing = true;
+	vm->stop_asked = false;
+	vm_cpus_pause(vm);
+	dev_pause_all(&vm->bus);
+	vm->changing = false;
+	if (vm_requests_waiting(vm))
+		loop_post(vm->loop, vm_requests_handle, vm);
+}
+
 static void machine_reset(struct vm *vm, bool guest, const char *reason)
 {
 	bool running = vm->state == VM_RUNNING;
 	struct err err = {0};
 
-	vm_cpus_pause(vm);
-	dev_pause_all(&vm->bus);
+	pause_everything(vm);
 	if (running)
 		clock_stop(vm);
 	if (reset_everything(vm, &err) < 0) {
@@ -185,19 +199,26 @@ static void machine_reset(struct vm *vm, bool guest, const char *reason)
 	if (running) {
 		clock_start(vm);
 		vm_cpus_resume(vm);
+		if (vm->stop_asked)
+			vm_stop(vm, vm->stop_why);
 	} else if (vm->state != VM_PRELAUNCH) {
 		vm->state = VM_PAUSED;
 	}
 }
 
+static const char host_reset[] = "host-qmp-system-reset";
+
 void vm_system_reset(struct vm *vm)
 {
 	if (vm->cfg->no_reboot) { /* as QEMU: any reset ends the machine */
-		emit_reason(vm, "SHUTDOWN", false, "host-qmp-system-reset");
+		emit_reason(vm, "SHUTDOWN", false, host_reset);
 		vm_quit(vm, 0);
 		return;
 	}
-	machine_reset(vm, false, "host-qmp-system-reset");
+	if (vm->changing)
+		vm_request(vm, VM_RESET, 0, host_reset);
+	else
+		machine_reset(vm, false, host_reset);
 }
 
 /* ---- start and stop ---------------------------------------------------------------- */
@@ -227,10 +248,14 @@ void vm_stop(struct vm *vm, enum vm_run_state why)
 			vm->state = why;
 		return;
 	}
-	vm_cpus_pause(vm);
-	dev_pause_all(&vm->bus);
+	if (vm->changing) {
+		vm->stop_asked = true;
+		vm->stop_why = why;
+		return;
+	}
+	pause_everything(vm);
 	clock_stop(vm);
-	vm->state = why;
+	vm->state = vm->stop_asked ? vm->stop_why : why;
 	vm_emit(vm, "STOP", NULL);
 }
 
@@ -289,10 +314,10 @@ void vm_requests_handle(void *opaque)
 	struct vm *vm = opaque;
 	char why[64];
 	int status;
-	uint32_t req = vm_requests_take(vm, &status, why);
 
-	if (vm->quit)
+	if (vm->quit || vm->changing)
 		return;
+	uint32_t req = vm_requests_take(vm, &status, why);
 	if (req & BIT(VM_EXIT)) {
 		vm->shutdown_said = true; /* isa-debug-exit is no shutdown */
 		vm_quit(vm, status);
@@ -304,7 +329,8 @@ void vm_requests_handle(void *opaque)
 		if (vm->cfg->no_reboot)
 			guest_shutdown(vm, "guest-reset", 0);
 		else
-			machine_reset(vm, true, "guest-reset");
+			machine_reset(vm, strcmp(why, host_reset) != 0,
+				      strcmp(why, host_reset) ? "guest-reset" : host_reset);
 	} else if (req & BIT(VM_IO_STOP)) {
 		disk_failed(vm, status, why);
 	}

@@ -50,7 +50,10 @@ struct vm {
 	struct vm_event_sink *sinks;
 	bool quit, shutdown_said; /* the SHUTDOWN event was sent */
 	int exit_status;
-	bool loaded; /* the first reset has been done */
+	bool loaded;		    /* the first reset has been done */
+	bool changing;		    /* pause_everything runs, and with it perhaps the main loop */
+	bool stop_asked;	    /* vm_stop was called meanwhile */
+	enum vm_run_state stop_why; /* and this was its reason */
 
 	/* vm_threads.c's; under lock */
 	struct vm_thread *thread; /* one per vCPU */
@@ -81,6 +84,7 @@ bool vm_threads_end(struct vm *vm);
 void vm_cpus_pause(struct vm *vm); /* returns when no vCPU is inside vcpu_run */
 void vm_cpus_resume(struct vm *vm);
 void vm_cpus_unpark(struct vm *vm); /* after a reset: let vCPUs run that asked for it */
+bool vm_requests_waiting(struct vm *vm);
 /* Takes what vm_request left: a mask of BIT(enum vm_request). */
 uint32_t vm_requests_take(struct vm *vm, int *status, char why[64]);
 void vm_requests_handle(void *vm); /* vm.c, posted to the main loop */

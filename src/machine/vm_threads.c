@@ -198,6 +198,14 @@ void vm_request(struct vm *vm, enum vm_request what, int status, const char *why
 	loop_post(vm->loop, vm_requests_handle, vm);
 }
 
+bool vm_requests_waiting(struct vm *vm)
+{
+	pthread_mutex_lock(&vm->lock);
+	bool waiting = vm->requests != 0;
+	pthread_mutex_unlock(&vm->lock);
+	return waiting;
+}
+
 uint32_t vm_requests_take(struct vm *vm, int *status, char why[64])
 {
 	uint32_t taken;
