@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <sched.h>
 
 #include "bare.h"
 
@@ -377,9 +378,10 @@ static void test_code_page(void **state)
 	assert_true(load(LIN) == 2);
 }
 
-#define ROUNDS 20000
+#define ROUNDS 4000
 
 static _Atomic bool race_stop, race_protected;
+static _Atomic unsigned race_fills;
 
 /*
  * The owner fills write entries all the time. Once a page is protected none may
@@ -397,6 +399,7 @@ static void *filler(void *arg)
 		p = race_protected;
 		if (p && mmu_hit(c, MMU_KERNEL_AC, MMU_WRITE, LIN, 8))
 			++*stale;
+		race_fills++;
 	}
 	return NULL;
 }
@@ -411,11 +414,18 @@ static void test_protect_race(void **state)
 	race_stop = race_protected = false;
 	pthread_create(&t, NULL, filler, &stale);
 	for (unsigned n = 0; n < ROUNDS; n++) {
+		unsigned fills = race_fills;
+
+		/* At every phase of a fill in turn; then long enough for the filler to notice. */
+		for (volatile unsigned k = 0; k < n % 256; k++)
+			;
 		__atomic_fetch_or(&b.mem.page_bits[index], MEM_PAGE_CODE, __ATOMIC_SEQ_CST);
 		mmu_protect_page(b.accel, index);
 		race_protected = true;
-		for (volatile unsigned k = 0; k < 50; k++)
-			;
+		for (unsigned k = 0; race_fills - fills < 2; k++) {
+			if (k > 1000)
+				sched_yield();
+		}
 		race_protected = false;
 		__atomic_fetch_and(&b.mem.page_bits[index], (uint8_t)~MEM_PAGE_CODE, __ATOMIC_SEQ_CST);
 	}
