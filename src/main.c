@@ -10,6 +10,7 @@
 #include "base/type.h"
 #include "base/util.h"
 #include "control/cmdline.h"
+#include "control/img.h"
 #include "control/start.h"
 
 static int verb_run(int argc, char **argv)
@@ -31,6 +32,7 @@ static int verb_help(int argc, char **argv)
 {
 	printf("Kelvin " KELVIN_VERSION ", a virtual machine monitor for Linux\n\n"
 	       "  kelvin run OPTIONS   start a machine\n"
+	       "  kelvin img VERB ...  make, show, copy and compare disk images\n"
 	       "  kelvin help          print this text\n"
 	       "  kelvin --version     print the version\n\n");
 	cmdline_print_help();
@@ -48,7 +50,7 @@ static const struct {
 	const char *name;
 	int (*fn)(int argc, char **argv);
 } verbs[] = {
-    {"run", verb_run}, {"help", verb_help}, {"img", verb_missing}, {"bench", verb_missing}, {"top", verb_missing},
+    {"run", verb_run}, {"help", verb_help}, {"img", img_main}, {"bench", verb_missing}, {"top", verb_missing},
 };
 
 /* Started with 0, 1 or 2 closed: nothing we open may take their place. */
@@ -66,10 +68,8 @@ int main(int argc, char **argv)
 	const char *names[ARRAY_SIZE(verbs)];
 	const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
-	if (argc && !strcmp(slash ? slash + 1 : argv[0], "qemu-img")) {
-		log_error("called as qemu-img: the command 'img' does not exist yet");
-		return 1;
-	}
+	if (argc && !strcmp(slash ? slash + 1 : argv[0], "qemu-img"))
+		return img_main(argc, argv);
 	if (argc < 1 || (argc > 1 && argv[1][0] == '-') || cmdline_is_qemu_name(argv[0]))
 		return verb_run(argc, argv);
 	if (argc == 1) {

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What `kelvin img` asks of images beyond reading and writing them. Blocking calls, outside coroutines. */
+#ifndef KELVIN_BLOCK_IMAGE_H
+#define KELVIN_BLOCK_IMAGE_H
+
+#include "block/block.h"
+
+/* A new image. Zero fields take the format's defaults. Strings are the caller's. */
+struct block_create {
+	const char *filename, *format;
+	const char *backing_file, *backing_format; /* as they shall stand in the image */
+	uint64_t size;				   /* bytes */
+	uint32_t version, cluster_size, refcount_bits;
+	bool lazy_refcounts, zstd;
+};
+/* Makes or overwrites the file. */
+int block_create(const struct block_create *c, struct err *err);
+
+/* Where a run of the disk is. */
+struct block_extent {
+	uint64_t len;
+	bool present, data, zero, compressed, has_host;
+	uint64_t host;		       /* offset in the file of `node`, if has_host */
+	unsigned depth;		       /* 0: the image itself, 1: its backing file, ... */
+	const struct block_node *node; /* whose file it is */
+};
+int block_map(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);
+
+struct block_image_info {
+	bool is_qcow2;
+	uint32_t version, cluster_size, refcount_bits;
+	bool zstd, lazy_refcounts, corrupt, dirty, extended_l2;
+	const char *backing_file, *backing_format; /* "" when there is none; live as long as the node */
+};
+void block_image_info(const struct block_node *n, struct block_image_info *info);
+uint64_t block_host_bytes(const struct block_node *n); /* what the file takes on the host */
+
+#endif
