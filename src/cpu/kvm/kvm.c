@@ -341,8 +341,10 @@ static void kvm_clock_changed(struct accel *a, bool running)
 	uint64_t offset = a->cfg.clock->tsc_offset;
 	struct kvm_clock_data data = {0};
 
-	if (!running)
+	if (!running) {
+		k->stopped_clock = kvm_ioctl(k->vm_fd, KVM_GET_CLOCK, &data) == 0 ? data.clock : 0;
 		return;
+	}
 	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
 		struct kvm_device_attr attr = {
 		    .group = KVM_VCPU_TSC_CTRL, .attr = KVM_VCPU_TSC_OFFSET, .addr = (uintptr_t)&offset};
@@ -350,7 +352,9 @@ static void kvm_clock_changed(struct accel *a, bool running)
 		if (k->tsc_offset_attr)
 			kvm_ioctl(kvm_vcpu_of(a->vcpu[i])->fd, KVM_SET_DEVICE_ATTR, &attr);
 	}
-	data.clock = vmclock_ns(a->cfg.clock);
+	/* kvmclock follows the kernel's idea of the TSC's frequency: over days it may get a little ahead of
+	 * vmclock, and what the guest has seen must not come again. */
+	data.clock = MAX(vmclock_ns(a->cfg.clock), k->stopped_clock);
 	if (kvm_ioctl(k->vm_fd, KVM_SET_CLOCK, &data) < 0)
 		log_warn("kvm: the guest's kvmclock was not set");
 	/* Tells the guest's watchdog that it did not run; refused while the guest has no kvmclock. */

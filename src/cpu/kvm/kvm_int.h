@@ -45,6 +45,7 @@ struct kvm_accel {
 	/* as the kernel made them, for reset */
 	struct kvm_irqchip chip[3];
 	struct kvm_pit_state2 pit;
+	uint64_t stopped_clock;							 /* kvmclock at the last stop, ns */
 	bool any_length;							 /* ioeventfds without a length */
 	bool tsc_offset_attr;							 /* KVM_VCPU_TSC_OFFSET works */
 	uint64_t n_irqfds, n_ioeventfds, n_msi_sent, n_irq_line, n_slot_changes; /* under lock or atomic */
