@@ -398,9 +398,9 @@ static uint64_t ram_load(const uint8_t *p, unsigned size)
 
 	switch (size) {
 	case 1: return *(const volatile uint8_t *)p;
-	case 2: return *(const volatile uint16_t *)(const void *)p;
-	case 4: return *(const volatile uint32_t *)(const void *)p;
-	case 8: return *(const volatile uint64_t *)(const void *)p;
+	case 2: return *(const volatile guest_u16 *)p;
+	case 4: return *(const volatile guest_u32 *)p;
+	case 8: return *(const volatile guest_u64 *)p;
 	default: memcpy(&v, p, size); return v;
 	}
 }
@@ -409,9 +409,9 @@ static void ram_store(uint8_t *p, uint64_t val, unsigned size)
 {
 	switch (size) {
 	case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
-	case 2: *(volatile uint16_t *)(void *)p = (uint16_t)val; break;
-	case 4: *(volatile uint32_t *)(void *)p = (uint32_t)val; break;
-	case 8: *(volatile uint64_t *)(void *)p = val; break;
+	case 2: *(volatile guest_u16 *)p = (uint16_t)val; break;
+	case 4: *(volatile guest_u32 *)p = (uint32_t)val; break;
+	case 8: *(volatile guest_u64 *)p = val; break;
 	default: memcpy(p, &val, size); break;
 	}
 }

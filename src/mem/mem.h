@@ -21,6 +21,11 @@
 #define PAGE_SIZE  4096ull
 #define PAGE_MASK  (~(PAGE_SIZE - 1))
 
+/* Guest data has any alignment; each access is still one host instruction. */
+typedef uint16_t guest_u16 __attribute__((aligned(1), may_alias));
+typedef uint32_t guest_u32 __attribute__((aligned(1), may_alias));
+typedef uint64_t guest_u64 __attribute__((aligned(1), may_alias));
+
 /* ---- device regions -------------------------------------------------- */
 
 /*

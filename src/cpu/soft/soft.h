@@ -206,10 +206,6 @@ static inline uint8_t *mmu_hit(struct soft_cpu *c, unsigned mmu_index, enum mmu_
 		return (uint8_t *)(uintptr_t)(lin + e->addend);
 	return NULL;
 }
-/* Guest data has any alignment; each access is still one host instruction. */
-typedef uint16_t guest_u16 __attribute__((aligned(1), may_alias));
-typedef uint32_t guest_u32 __attribute__((aligned(1), may_alias));
-typedef uint64_t guest_u64 __attribute__((aligned(1), may_alias));
 /* Guest loads and stores are single host accesses, so aligned ones are atomic as on a real CPU. */
 static inline int mmu_load(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val)
 {
