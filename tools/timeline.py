@@ -36,7 +36,7 @@ def main():
     for at, what in sorted(events):
         print(f"  {max(at, 0):8.3f}  {what}")
     if engine:
-        print(f"CPU engine: {engine[0]}" + (f" ({engine[1]})" if engine[1] else ""))
+        print(f"CPU engine: {engine[1] or engine[0]}")
 
 
 main()

@@ -130,7 +130,7 @@ static int extent_in_table(struct qcow2 *q, const struct qcow2_table *t, uint64_
 {
 	const uint64_t span = BIT(q->cluster_bits + q->l2_bits);
 	const uint64_t end = MIN(offset + len, (offset & ~(span - 1)) + span);
-	struct qcow2_extent next;
+	struct qcow2_extent next = {0};
 	int ret;
 
 	ret = classify(q, t, offset, e);

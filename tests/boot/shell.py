@@ -70,7 +70,9 @@ def main():
     second = Terminal(accel)
     second.expect("root@kelvin", 300)
     second.send("\x01x")
-    second.finish(30)
+    status = second.finish(30)
+    if status:
+        raise guest.GuestFailed(f"status {status} after Ctrl-a x\n{second.seen[-2000:]}")
     print("shell, monitor, exit status, Ctrl-a x, and the terminal as before")
 
 
