@@ -169,8 +169,15 @@ struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedO
 	resume = e->p;
 	x_swap(x);
 	miss_here(x, miss);
-	linear(x, in, m);
-	cold_tail(x, in, size | (unsigned)in->mem_align << 16, a, resume, in->live_in);
+	if (in->masked) {
+		/* A page that is in the TLB can be accessed as a whole, so nothing the mask leaves out matters.
+		 * Otherwise only the interpreter may say which elements count. */
+		x_flags_cold(x, in->live_in, x->slot, &x->recipe);
+		x_side_exit(x, in->off, x->j->leave[REASON_INTERP]);
+	} else {
+		linear(x, in, m);
+		cold_tail(x, in, size | (unsigned)in->mem_align << 16, a, resume, in->live_in);
+	}
 	x_swap(x);
 
 	if (narrow || far_disp) {

@@ -367,9 +367,7 @@ static void vec_classify(const struct xlat *x, struct xinsn *in)
 	    ((x->key & SOFT_KEY_OSXSAVE_OFF) ||
 	     (zi->encoding != ZYDIS_INSTRUCTION_ENCODING_VEX && zi->encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX)))
 		return;
-	/* A masked access must not touch what its mask leaves out. */
-	if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && zi->raw.evex.aaa && in->mem >= 0)
-		return;
+	in->masked = zi->encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX && zi->raw.evex.aaa && in->mem >= 0;
 	switch (zi->mnemonic) {
 	case ZYDIS_MNEMONIC_LDMXCSR:
 	case ZYDIS_MNEMONIC_VLDMXCSR:
@@ -490,8 +488,9 @@ void x_classify(struct xlat *x, struct xinsn *in)
 	case K_NOP:
 		if (zi->opcode_map == ZYDIS_OPCODE_MAP_0F && zi->opcode == 0x0d && in->mem < 0)
 			goto unsupported; /* undefined on some CPUs */
-		/* The handler gives the host CPU away in a guest that spins. */
-		if (zi->mnemonic == ZYDIS_MNEMONIC_PAUSE && x->c->v.accel->cfg.ncpus > 1)
+		/* The handler gives the host CPU away in a guest that spins. With REX.B it is XCHG R8, which Zydis 4.0
+		 * calls PAUSE all the same. */
+		if (zi->mnemonic == ZYDIS_MNEMONIC_PAUSE && (x->c->v.accel->cfg.ncpus > 1 || zi->raw.rex.B))
 			goto unsupported;
 		/* Forms with a memory operand do not access it. */
 		in->mem = -1;

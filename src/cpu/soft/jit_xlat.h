@@ -63,6 +63,7 @@ struct xinsn {
 	bool vec;
 	int8_t mem; /* operand number of the memory operand that is accessed, -1 none */
 	bool mem_write, mem_read;
+	bool masked; /* an opmask may leave elements of the memory operand out: they must not fault */
 	uint16_t mem_size;
 	uint8_t mem_align;	    /* what the instruction insists on; 0 or 1: nothing */
 	unsigned f_read, f_written; /* flags tested; flags surely overwritten (or undefined) */
