@@ -43,7 +43,8 @@
 #include "cpu/soft/insn.h"
 
 #define JIT_MAX_INSNS  64
-#define JIT_BLOCK_HASH (1u << 15)
+#define JIT_BLOCK_BITS 18
+#define JIT_BLOCK_HASH (1u << JIT_BLOCK_BITS)
 #define JIT_PAGE_HASH  (1u << 13)
 #define JIT_HEAT_BITS  16
 #define JIT_HEAT_SIZE  (1u << JIT_HEAT_BITS)

@@ -242,7 +242,7 @@ unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key)
 {
 	uint64_t h = ((page << PAGE_SHIFT | off) + ((uint64_t)key << 48)) * 0x9e3779b97f4a7c15ull;
 
-	return (unsigned)(h >> 49);
+	return (unsigned)(h >> (64 - JIT_BLOCK_BITS));
 }
 
 struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key)
