@@ -2,7 +2,7 @@
 /*
  * PCI configuration space, base address registers and INTx of one bus. PCI Local
  * Bus Specification 3.0, chapter 6 (configuration space, BARs) and 2.2.6
- * (interrupt pins). MSI-X is in pci_msix.c.
+ * (interrupt pins). MSI is in pci_msi.c, MSI-X in pci_msix.c.
  *
  * Locking: see pci.h. BARs are mapped and unmapped with dev.lock held.
  */
@@ -508,6 +508,7 @@ void pci_config_write(struct pci_bus *b, unsigned bdf, unsigned off, uint32_t va
 	if (pci_touches(off, size, PCI_COMMAND, 2) || pci_touches(off, size, PCI_BAR0, 4 * PCI_BAR_COUNT))
 		pci_update_bars(d);
 	pci_msix_control_written(d, msix_before);
+	pci_msi_written(d);
 	if (d->config_written)
 		d->config_written(d, off, size);
 	pthread_mutex_unlock(&d->dev.lock);
@@ -613,4 +614,5 @@ void pci_reset_common(struct pci_dev *d)
 			st32le(&d->config[pci_bar_reg(i) + 4], 0);
 	}
 	pci_msix_reset(d);
+	pci_msi_reset(d);
 }

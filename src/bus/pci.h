@@ -14,6 +14,7 @@
 #include "bus/dev.h"
 
 #define PCI_BAR_COUNT 6
+#define PCI_MSI_MAX   32
 #define PCI_MSIX_MAX  256
 
 enum pci_bar_kind { PCI_BAR_NONE, PCI_BAR_IO, PCI_BAR_MEM32, PCI_BAR_MEM64 };
@@ -43,6 +44,7 @@ struct pci_dev {
 	uint8_t cap_end; /* next free capability offset */
 	/* MSI-X */
 	uint8_t msix_cap;
+	uint8_t msi_cap; /* 0: no MSI */
 	uint16_t msix_n;
 	struct pci_msix_entry *msix;
 	uint64_t *msix_pending;
@@ -88,6 +90,10 @@ bool pci_msix_enabled(const struct pci_dev *d); /* enabled and not function-mask
 bool pci_msix_active(const struct pci_dev *d);	/* enabled, masked or not: INTx is out of use */
 bool pci_msix_masked(const struct pci_dev *d, unsigned vector);
 void pci_msix_notify(struct pci_dev *d, unsigned vector); /* send or set pending; dev.lock held or not */
+/* MSI with 1, 2, 4, ... 32 vectors, 64-bit, maskable. A device may have MSI and MSI-X; the guest enables one. */
+int pci_msi_init(struct pci_dev *d, unsigned vectors, struct err *err);
+bool pci_msi_active(const struct pci_dev *d);		 /* enabled: INTx is out of use; dev.lock held */
+void pci_msi_notify(struct pci_dev *d, unsigned vector); /* send or set pending; dev.lock held */
 void pci_set_intx(struct pci_dev *d, int level);
 bool pci_bus_master(const struct pci_dev *d);
 /*

@@ -52,5 +52,8 @@ void pci_publish(struct pci_dev *d);
 void pci_msix_control_written(struct pci_dev *d, uint16_t before);
 void pci_msix_reset(struct pci_dev *d);
 void pci_msix_fini(struct pci_dev *d);
+/* The same for MSI. dev.lock held. */
+void pci_msi_written(struct pci_dev *d);
+void pci_msi_reset(struct pci_dev *d);
 
 #endif

@@ -408,6 +408,88 @@ static void test_msix(void **state)
 	assert_false(pci_msix_active(p));
 }
 
+static int msi_toy_realize(struct dev *d, struct err *err)
+{
+	struct pci_dev *p = container_of(d, struct pci_dev, dev);
+
+	p->vendor = 0x1234;
+	p->device = 0x0005;
+	if (pci_register(p, err))
+		return -EINVAL;
+	assert_int_equal(pci_msi_init(p, 3, NULL), -EINVAL);
+	assert_int_equal(pci_msi_init(p, 64, NULL), -EINVAL);
+	return pci_msi_init(p, 4, err);
+}
+
+static const struct dev_ops msi_toy_ops = {
+    .type = {.name = "msi-toy", .about = "test device", .parent = "pci-device", .size = sizeof(struct toy)},
+    .bus_kind = DEV_BUS_PCI,
+    .realize = msi_toy_realize,
+    .unrealize = toy_unrealize,
+    .reset = toy_reset,
+};
+
+static void msi_notify(struct pci_dev *p, unsigned vector)
+{
+	pthread_mutex_lock(&p->dev.lock);
+	pci_msi_notify(p, vector);
+	pthread_mutex_unlock(&p->dev.lock);
+}
+
+#define MSI_TOY 0x30 /* slot 6 */
+
+static void test_msi(void **state)
+{
+	struct board *b = *state;
+	struct pci_dev *p = container_of(rig_dev(&b->r, &msi_toy_ops, "addr=6", NULL), struct pci_dev, dev);
+	unsigned cap = cfg_read(b, MSI_TOY, 0x34, 1);
+
+	assert_int_equal(cfg_read(b, MSI_TOY, cap, 1), 0x05);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 2, 2), 0x0184); /* 4 vectors, 64-bit, maskable, off */
+	cfg_write(b, MSI_TOY, COMMAND, 6, 2);
+	msi_notify(p, 0); /* off: nothing is sent, nothing remembered */
+	cfg_write(b, MSI_TOY, cap + 4, 0xfee01003, 4);
+	cfg_write(b, MSI_TOY, cap + 8, 0x1, 4);
+	cfg_write(b, MSI_TOY, cap + 12, 0x4043, 4);
+	cfg_write(b, MSI_TOY, cap + 2, 0x21, 2); /* on, all four */
+	assert_int_equal(b->nmsi, 0);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 4, 4), 0xfee01000);
+	msi_notify(p, 2);
+	assert_int_equal(b->nmsi, 1);
+	assert_int_equal(b->msi_addr[0], 0x1fee01000ull);
+	assert_int_equal(b->msi_data[0], 0x4042); /* the low bits are the vector */
+	/* masked: pending, sent once when the mask goes; pending bits are read-only */
+	cfg_write(b, MSI_TOY, cap + 16, 0xffffffff, 4);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 16, 4), 0xf);
+	msi_notify(p, 1);
+	msi_notify(p, 1);
+	cfg_write(b, MSI_TOY, cap + 20, 0, 4);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 20, 4), 2);
+	assert_int_equal(b->nmsi, 1);
+	cfg_write(b, MSI_TOY, cap + 16, 0, 4);
+	assert_int_equal(b->nmsi, 2);
+	assert_int_equal(b->msi_data[1], 0x4041);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 20, 4), 0);
+	/* fewer messages than vectors: they share; more granted than there are: what there are */
+	cfg_write(b, MSI_TOY, cap + 2, 0x01, 2);
+	msi_notify(p, 3);
+	assert_int_equal(b->msi_data[2], 0x4043);
+	cfg_write(b, MSI_TOY, cap + 2, 0x71, 2);
+	msi_notify(p, 7);
+	assert_int_equal(b->msi_data[3], 0x4043);
+	/* a message needs bus mastering */
+	cfg_write(b, MSI_TOY, COMMAND, 2, 2);
+	msi_notify(p, 0);
+	assert_int_equal(b->nmsi, 4);
+	toy_reset(&p->dev);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 2, 2), 0x0184);
+	assert_int_equal(cfg_read(b, MSI_TOY, cap + 4, 4), 0);
+	for (unsigned off = cap; off < cap + 24; off++) { /* odd accesses to all of it */
+		cfg_write(b, MSI_TOY, off, 0xffffffff, 1);
+		msi_notify(p, off);
+	}
+}
+
 static void test_intx(void **state)
 {
 	struct board *b = *state;
@@ -544,9 +626,9 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    T(test_config),	 T(test_reset_register), T(test_bar_sizing),	T(test_bar_decode),
-	    T(test_bar_overlap), T(test_place),		 T(test_msix),		T(test_intx),
-	    T(test_slots),	 T(test_doorbell),	 T(test_random_writes),
+	    T(test_config),	 T(test_reset_register), T(test_bar_sizing), T(test_bar_decode),
+	    T(test_bar_overlap), T(test_place),		 T(test_msi),	     T(test_msix),
+	    T(test_intx),	 T(test_slots),		 T(test_doorbell),   T(test_random_writes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
