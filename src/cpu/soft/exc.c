@@ -496,24 +496,6 @@ static int iret_to_vm86(struct soft_cpu *c, struct stack_ref *st, uint64_t rip, 
 	return 0;
 }
 
-static int iret_check_cs(struct soft_cpu *c, uint16_t sel, struct descriptor *d)
-{
-	unsigned rpl = sel & SEL_RPL;
-	uint32_t err = sel & ~SEL_RPL;
-
-	if (!err)
-		return sys_gp0(c);
-	if (desc_read(c, sel, EXC_GP, 0, d))
-		return EXC_RAISED;
-	if (!d->seg.s || !(d->seg.type & DESC_CODE) || rpl < c->cpl ||
-	    (d->seg.type & DESC_CONFORMING ? d->seg.dpl > rpl : d->seg.dpl != rpl) ||
-	    (sys_long(c) && d->seg.l && d->seg.db))
-		return soft_raise_code(c, EXC_GP, err);
-	if (!d->seg.present)
-		return soft_raise_code(c, EXC_NP, err);
-	return 0;
-}
-
 static int iret_check_ss(struct soft_cpu *c, uint16_t sel, unsigned rpl, bool to64, struct descriptor *d)
 {
 	uint32_t err = sel & ~SEL_RPL;
@@ -547,7 +529,7 @@ static int iret_protected(struct soft_cpu *c, unsigned size)
 		return EXC_RAISED;
 	if (!sys_long(c) && size == 4 && (flags & FLAG_VM) && c->cpl == 0)
 		return iret_to_vm86(c, &st, rip, cs, flags);
-	if (iret_check_cs(c, (uint16_t)cs, &code))
+	if (desc_check_return_cs(c, (uint16_t)cs, &code))
 		return EXC_RAISED;
 	rpl = cs & SEL_RPL;
 	with_stack = c->long64 || rpl > c->cpl;

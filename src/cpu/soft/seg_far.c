@@ -501,7 +501,7 @@ static int far_ret_real(struct soft_cpu *c, const struct insn *i, struct stack_r
 	return INSN_JUMP;
 }
 
-static int far_ret_check(struct soft_cpu *c, uint16_t sel, uint64_t rip, struct descriptor *d)
+int desc_check_return_cs(struct soft_cpu *c, uint16_t sel, struct descriptor *d)
 {
 	uint32_t err = sel & ~SEL_RPL;
 	unsigned rpl = sel & SEL_RPL;
@@ -516,6 +516,13 @@ static int far_ret_check(struct soft_cpu *c, uint16_t sel, uint64_t rip, struct 
 		return soft_raise_code(c, EXC_GP, err);
 	if (!d->seg.present)
 		return soft_raise_code(c, EXC_NP, err);
+	return 0;
+}
+
+static int far_ret_check(struct soft_cpu *c, uint16_t sel, uint64_t rip, struct descriptor *d)
+{
+	if (desc_check_return_cs(c, sel, d))
+		return EXC_RAISED;
 	return offset_check(c, d, rip);
 }
 

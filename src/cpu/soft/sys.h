@@ -80,6 +80,8 @@ struct descriptor {
 };
 /* Read the descriptor of a non-null selector; outside its table: `vector` with the selector (and ext) as code. */
 int desc_read(struct soft_cpu *c, uint16_t sel, enum exc_vector vector, uint32_t ext, struct descriptor *d);
+/* The CS that IRET and far RET return to: reads its descriptor, checks type, rights and presence (#GP, #NP). */
+int desc_check_return_cs(struct soft_cpu *c, uint16_t sel, struct descriptor *d);
 /* Bits 63:32 of the base of a 16-byte system descriptor in long mode; type of the second half must be 0. */
 int desc_read_high(struct soft_cpu *c, const struct descriptor *d, uint32_t *high);
 /* Set the accessed bit in memory when it is not. */
