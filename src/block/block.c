@@ -167,6 +167,8 @@ static int check_request(const struct block_node *n, const struct block_req *req
 		return -EIO;
 	if (req->op != BLOCK_READ && n->read_only)
 		return -EPERM;
+	if ((req->flags & BLOCK_COMPRESS) && !n->driver->compresses)
+		return -ENOTSUP;
 	if (req->op == BLOCK_READ || req->op == BLOCK_WRITE) {
 		for (int i = 0; i < req->niov; i++)
 			sum += req->iov[i].iov_len;
@@ -207,7 +209,8 @@ void block_submit(struct block_node *n, struct block_req *req)
 		block_complete(n, req, ret);
 		return;
 	}
-	if (n->detect_zeroes && req->op == BLOCK_WRITE && all_zero(req->iov, req->niov)) {
+	if (n->detect_zeroes && req->op == BLOCK_WRITE && !(req->flags & BLOCK_COMPRESS) &&
+	    all_zero(req->iov, req->niov)) {
 		req->op = BLOCK_WRITE_ZEROES;
 		if (n->detect_zeroes == BLOCK_ZEROES_UNMAP)
 			req->flags |= BLOCK_MAY_UNMAP;

@@ -22,6 +22,9 @@ struct block_node;
 enum block_op { BLOCK_READ, BLOCK_WRITE, BLOCK_FLUSH, BLOCK_DISCARD, BLOCK_WRITE_ZEROES };
 #define BLOCK_FUA	1u /* durable when done */
 #define BLOCK_MAY_UNMAP 2u /* write zeroes may deallocate */
+/* A write is stored compressed: it covers whole clusters that have no data yet (the disk's last one may be cut).
+ * -ENOTSUP where the format cannot. Requests in flight are compressed in parallel, on all cores. */
+#define BLOCK_COMPRESS 4u
 
 /* Owned by the caller until done runs (possibly before block_submit returns). */
 struct block_req {
@@ -52,6 +55,13 @@ struct block_open {
 	bool no_backing;      /* an overlay as if it had no backing file */
 	unsigned chain_depth; /* the block layer's: overlays above this node */
 	enum block_detect_zeroes detect_zeroes;
+	const char *snapshot; /* read-only: the disk as this internal snapshot (ID or name) has it */
+	bool check;	      /* for block_check: nothing is repaired, cleared or refused that it could look at */
+	/* qcow2's own options; zeros are the defaults */
+	const char *data_file; /* the external data file: a name in the image is not followed */
+	uint64_t l2_cache_size, refcount_cache_size, cache_size, l2_cache_entry_size; /* bytes */
+	unsigned cache_clean_interval;						      /* seconds; UINT_MAX: never */
+	int lazy_refcounts; /* 0: as the image says, 1: on, -1: off */
 };
 
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err);
@@ -71,6 +81,49 @@ bool block_writeback(const struct block_node *n);
 void block_set_writeback(struct block_node *n, bool on); /* the loop's thread */
 void block_flush_queue(struct block_node *n);		 /* start what was queued: once per batch */
 void block_drain(struct block_node *n);
+
+/*
+ * Whole images: blocking calls in the thread of the node's loop, outside coroutines and with no request in flight.
+ * -ENOTSUP and a line in *err when the format has no such thing.
+ */
+enum block_prealloc { BLOCK_PREALLOC_OFF, BLOCK_PREALLOC_METADATA, BLOCK_PREALLOC_FALLOC, BLOCK_PREALLOC_FULL };
+/* Another size, bytes. What is new reads as zeros, also over a longer backing file. */
+int block_truncate(struct block_node *n, uint64_t size, enum block_prealloc p, struct err *err);
+/* Drop all data of an overlay: it shows its backing file again (after commit). */
+int block_make_empty(struct block_node *n, struct err *err);
+/* Write other names of backing file and format (NULL: none) into the image; the open chain stays as it is. */
+int block_change_backing(struct block_node *n, const char *file, const char *format, struct err *err);
+
+/* Zeros (version, refcount_bits) and -1 keep what is. */
+struct block_amend {
+	uint32_t version, refcount_bits;
+	int lazy_refcounts, data_file_raw;
+	const char *data_file; /* the name in the image */
+};
+int block_amend(struct block_node *n, const struct block_amend *a, struct err *err);
+
+struct block_snapshot {
+	char *id, *name;
+	uint64_t vm_state_size, disk_size, vm_clock_nsec, icount; /* icount: UINT64_MAX = none */
+	uint32_t date_sec, date_nsec;
+};
+/* The array and its strings are the node's, until the next of these calls. */
+int block_snapshot_list(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
+int block_snapshot_create(struct block_node *n, const char *name, struct err *err);
+/* By ID or, failing that, by name. */
+int block_snapshot_apply(struct block_node *n, const char *which, struct err *err);
+int block_snapshot_delete(struct block_node *n, const char *which, struct err *err);
+
+#define BLOCK_FIX_LEAKS	 1u
+#define BLOCK_FIX_ERRORS 2u
+struct block_check {
+	uint64_t corruptions, leaks, errors; /* errors: of the check itself, as reads that failed */
+	uint64_t corruptions_fixed, leaks_fixed;
+	uint64_t image_end, total, allocated, fragmented, compressed; /* bytes, then clusters */
+	void (*say)(const char *line);				      /* a finding; NULL: only count */
+};
+/* Check, and repair with `fix` (a node opened for writing, with block_open.check). */
+int block_check(struct block_node *n, unsigned fix, struct block_check *c, struct err *err);
 
 struct block_stats {
 	uint64_t ops[5], bytes[5], errors, syscalls;

@@ -16,6 +16,17 @@ struct block_driver {
 	void (*close)(struct block_node *n);
 	/* A checked request: within the size, allowed, iov consistent. */
 	void (*submit)(struct block_node *n, struct block_req *req);
+	/* Any of the following may be NULL. Contracts: block.h. */
+	int (*truncate)(struct block_node *n, uint64_t size, enum block_prealloc p, struct err *err);
+	int (*make_empty)(struct block_node *n, struct err *err);
+	int (*change_backing)(struct block_node *n, const char *file, const char *format, struct err *err);
+	int (*amend)(struct block_node *n, const struct block_amend *a, struct err *err);
+	int (*snapshot_list)(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
+	int (*snapshot_create)(struct block_node *n, const char *name, struct err *err);
+	int (*snapshot_apply)(struct block_node *n, const char *which, struct err *err);
+	int (*snapshot_delete)(struct block_node *n, const char *which, struct err *err);
+	int (*check)(struct block_node *n, unsigned fix, struct block_check *c, struct err *err);
+	bool compresses; /* takes BLOCK_COMPRESS */
 };
 
 struct block_node {
@@ -57,6 +68,8 @@ uint64_t block_file_size(const struct block_file *f);				/* bytes, exact */
 uint32_t block_file_alignment(const struct block_file *f);
 bool block_file_is_device(const struct block_file *f);
 struct aio *block_file_aio(const struct block_file *f);
+/* Set the file's length, bytes (blocking); a device must be long enough. */
+int block_file_truncate(struct block_file *f, uint64_t size, enum block_prealloc p, struct err *err);
 /* Blocking read for headers at open; zeros past the end. */
 int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset);
 

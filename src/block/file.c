@@ -269,7 +269,10 @@ int block_file_set_loop(struct block_file *f, struct loop *l, struct err *err)
 
 uint64_t block_file_size(const struct block_file *f)
 {
-	return f->size;
+	struct stat st;
+
+	/* Formats make their file longer by writing. */
+	return !f->is_device && fstat(f->fd, &st) == 0 ? (uint64_t)st.st_size : f->size;
 }
 
 uint32_t block_file_alignment(const struct block_file *f)
@@ -285,6 +288,55 @@ bool block_file_is_device(const struct block_file *f)
 struct aio *block_file_aio(const struct block_file *f)
 {
 	return f->aio;
+}
+
+/* Written zeros, for preallocation=full. */
+static int fill_zeros(struct block_file *f, uint64_t from, uint64_t to)
+{
+	const size_t size = 1 * MIB;
+	uint8_t *buf = aligned_alloc(4096, size);
+	int ret = buf ? 0 : -ENOMEM;
+
+	if (buf)
+		memset(buf, 0, size);
+	/* O_DIRECT: whole blocks; what is before `from` in its block is data, so begin behind it. */
+	from = ALIGN_UP(from, (uint64_t)MAX(f->align, 1u));
+	while (!ret && from < to) {
+		ssize_t n = pwrite(f->fd, buf, (size_t)MIN(size, ALIGN_UP(to - from, (uint64_t)f->align)), (off_t)from);
+		if (n < 0 && errno != EINTR)
+			ret = -errno;
+		else if (n > 0)
+			from += (uint64_t)n;
+	}
+	free(buf);
+	return ret;
+}
+
+int block_file_truncate(struct block_file *f, uint64_t size, enum block_prealloc p, struct err *err)
+{
+	const uint64_t old = block_file_size(f);
+	int ret = 0;
+
+	if (f->is_device)
+		return size <= f->size
+			   ? 0
+			   : err_set(err, -ENOSPC, "the device has only %llu bytes", (unsigned long long)f->size);
+	if (ftruncate(f->fd, (off_t)size) < 0)
+		return err_set_errno(err, -errno, "the file cannot be resized to %llu bytes", (unsigned long long)size);
+	if (size > old && p == BLOCK_PREALLOC_FALLOC)
+		ret = -posix_fallocate(f->fd, (off_t)old, (off_t)(size - old));
+	else if (size > old && p == BLOCK_PREALLOC_FULL)
+		ret = fill_zeros(f, old, size);
+	if (!ret && size > old && p == BLOCK_PREALLOC_FULL && ftruncate(f->fd, (off_t)size) < 0)
+		ret = -errno;
+	f->write_gen++;
+	if (ret) {
+		if (ftruncate(f->fd, (off_t)old) < 0)
+			ret = ret ? ret : -errno;
+		return err_set_errno(err, ret, "%llu bytes could not be preallocated", (unsigned long long)size);
+	}
+	f->size = size;
+	return 0;
 }
 
 int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset)

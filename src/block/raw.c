@@ -98,9 +98,23 @@ static void raw_submit(struct block_node *n, struct block_req *req)
 			  (req->flags & BLOCK_MAY_UNMAP) != 0, req->offset, req->len, iov, niov, raw_done, req);
 }
 
+static int raw_truncate(struct block_node *n, uint64_t size, enum block_prealloc p, struct err *err)
+{
+	int ret;
+
+	if (p == BLOCK_PREALLOC_METADATA)
+		return err_set(err, -EINVAL, "'%s': raw images have no metadata to preallocate (off, falloc, full)",
+			       n->filename);
+	ret = block_file_truncate(n->file, size, p, err);
+	if (!ret)
+		n->size = ALIGN_UP(block_file_size(n->file), 512);
+	return ret;
+}
+
 const struct block_driver block_raw_driver = {
     .name = "raw",
     .open = raw_open,
     .close = raw_close,
     .submit = raw_submit,
+    .truncate = raw_truncate,
 };
