@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "block/block.h"
+#include "hw/disk.h"
 #include "hw/virtio/devices.h"
 #include "hw/virtio/virtio_pci.h"
 #include "io/iothread.h"
@@ -81,15 +82,16 @@ struct virtio_blk {
 	bool config_wce, discard, write_zeroes;
 	int write_cache; /* enum onoffauto; auto: as the drive's cache= says */
 	bool drive_writeback, initial_wce;
-	bool wce;			       /* dev.lock: the guest's write cache is on */
-	struct blk_req *failed, **failed_tail; /* set aside until cont; loop's thread */
-	uint64_t batches, set_aside;	       /* counters */
+	bool wce; /* dev.lock: the guest's write cache is on */
+	struct disk_errors errors;
+	uint64_t batches; /* counter */
 };
 
 struct blk_req {
 	struct virtio_req r;
 	struct block_req b;
 	struct virtio_blk *blk;
+	struct disk_failed failed;
 	struct blk_req *next; /* of the batch */
 	uint8_t *status;      /* in guest memory */
 	uint64_t in_len;
@@ -117,69 +119,33 @@ static void blk_finish(struct blk_req *req, uint8_t status)
 	virtio_complete(&req->blk->t.vio, &req->r, (uint32_t)MIN(req->in_len, (uint64_t)UINT32_MAX));
 }
 
-static enum drive_on_error blk_error_action(const struct blk_req *req)
-{
-	const bool read = req->b.op == BLOCK_READ;
-	enum drive_on_error on = read ? req->blk->drive->rerror : req->blk->drive->werror;
-
-	if (on == DRIVE_ERROR_AUTO)
-		on = read ? DRIVE_ERROR_REPORT : DRIVE_ERROR_ENOSPC;
-	if (on == DRIVE_ERROR_ENOSPC)
-		on = req->b.result == -ENOSPC ? DRIVE_ERROR_STOP : DRIVE_ERROR_REPORT;
-	return on;
-}
-
-/* Keep a failed request and ask for the machine to stop: it is tried again when that goes on. */
-static void blk_set_aside(struct blk_req *req)
-{
-	struct virtio_blk *blk = req->blk;
-	struct bus *bus = blk->t.pci.dev.bus;
-
-	req->next = NULL;
-	*blk->failed_tail = req;
-	blk->failed_tail = &req->next;
-	counter_add(&blk->set_aside, 1);
-	bus->request(bus->opaque, VM_IO_STOP, req->b.op == BLOCK_READ ? req->b.result : -req->b.result, blk->drive->id);
-}
-
 static void blk_block_done(struct block_req *b)
 {
 	struct blk_req *req = container_of(b, struct blk_req, b);
-	const enum drive_on_error on = b->result ? blk_error_action(req) : DRIVE_ERROR_IGNORE;
+	const enum disk_verdict verdict = disk_error(&req->blk->errors, &req->failed, b->op, b->result);
 
-	if (on == DRIVE_ERROR_STOP && req->blk->t.pci.dev.bus->request)
-		blk_set_aside(req);
-	else
-		blk_finish(req, on == DRIVE_ERROR_IGNORE ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR);
-}
-
-static struct blk_req *blk_take_failed(struct virtio_blk *blk)
-{
-	struct blk_req *list = blk->failed;
-
-	blk->failed = NULL;
-	blk->failed_tail = &blk->failed;
-	return list;
+	if (verdict != DISK_ASIDE)
+		blk_finish(req, verdict == DISK_OK ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR);
 }
 
 static void blk_abandon(struct virtio *v)
 {
-	struct blk_req *req, *list = blk_take_failed(blk_of(v));
+	struct disk_failed *f, *list = disk_errors_take(&blk_of(v)->errors);
 
-	while ((req = list) != NULL) {
-		list = req->next;
-		blk_finish(req, VIRTIO_BLK_S_IOERR);
+	while ((f = list) != NULL) {
+		list = f->next;
+		blk_finish(container_of(f, struct blk_req, failed), VIRTIO_BLK_S_IOERR);
 	}
 }
 
 static void blk_resumed(struct virtio *v)
 {
 	struct virtio_blk *blk = blk_of(v);
-	struct blk_req *req, *list = blk_take_failed(blk);
+	struct disk_failed *f, *list = disk_errors_take(&blk->errors);
 
-	while ((req = list) != NULL) {
-		list = req->next;
-		block_submit(blk->node, &req->b);
+	while ((f = list) != NULL) {
+		list = f->next;
+		block_submit(blk->node, &container_of(f, struct blk_req, failed)->b);
 	}
 	block_flush_queue(blk->node);
 }
@@ -473,13 +439,8 @@ static int blk_check_props(struct virtio_blk *blk, struct err *err)
 	if (!is_power_of_two(blk->queue_size) || blk->queue_size < 4 || blk->queue_size > VIRTQ_MAX_SIZE)
 		return err_set(err, -EINVAL, "queue-size=%u: must be a power of two from 4 to %d", blk->queue_size,
 			       VIRTQ_MAX_SIZE);
-	if (!is_power_of_two(blk->logical_block_size) || !is_power_of_two(blk->physical_block_size) ||
-	    blk->logical_block_size < 512 || blk->physical_block_size > 2 * MIB ||
-	    blk->logical_block_size > blk->physical_block_size)
-		return err_set(err, -EINVAL,
-			       "logical_block_size=%u, physical_block_size=%u: must be powers of two from 512 to 2M, "
-			       "the logical one not the larger",
-			       blk->logical_block_size, blk->physical_block_size);
+	if (disk_check_block_sizes(blk->logical_block_size, blk->physical_block_size, err))
+		return -EINVAL;
 	if (blk->min_io_size % blk->logical_block_size || blk->opt_io_size % blk->logical_block_size ||
 	    blk->min_io_size / blk->logical_block_size > UINT16_MAX)
 		return err_set(err, -EINVAL, "min_io_size and opt_io_size must be multiples of logical_block_size");
@@ -517,7 +478,7 @@ static int blk_realize(struct dev *d, struct err *err)
 		blk->serial = strdup(blk->drive->serial);
 	blk->drive->claimed = true;
 	blk->node = blk->drive->node;
-	blk->failed_tail = &blk->failed;
+	disk_errors_init(&blk->errors, d->bus, blk->drive);
 	/* From here on the driver decides, request by request (BLOCK_FUA). */
 	blk->drive_writeback = block_writeback(blk->node);
 	blk->initial_wce = blk->write_cache == OOA_AUTO ? blk->drive_writeback : blk->write_cache == OOA_ON;
@@ -590,7 +551,7 @@ static const struct prop no_props[] = {{0}};
 static const struct counter blk_counters[] = {
     VIRTIO_PCI_COUNTERS,
     {"batches", OFFSET(batches), "times a queue was handled"},
-    {"set_aside", OFFSET(set_aside), "failed requests that stopped the machine (werror, rerror)"},
+    {"set_aside", OFFSET(errors.set_aside), "failed requests that stopped the machine (werror, rerror)"},
     {0},
 };
 
