@@ -139,14 +139,29 @@ enum drive_on_error {
 	DRIVE_ERROR_ENOSPC /* stop on ENOSPC, report others */
 };
 
+/* if=; drive_if_names has the names in this order. */
+enum drive_if {
+	DRIVE_IF_NONE,
+	DRIVE_IF_VIRTIO,
+	DRIVE_IF_IDE,
+	DRIVE_IF_SCSI,
+	DRIVE_IF_FLOPPY,
+	DRIVE_IF_PFLASH,
+	DRIVE_IF_MTD,
+	DRIVE_IF_SD,
+	DRIVE_IF_XEN
+};
+
 /* A -drive: a node plus what devices ask of it. Found by id for PROP_LINK "drive". */
 struct drive {
 	char *id;
 	struct block_node *node; /* NULL: empty removable drive */
 	char *serial;
-	int bus_kind; /* index into drive_if_names: none, virtio, ide, ... */
-	int index;
+	int bus_kind;	      /* enum drive_if */
+	int bus, unit, index; /* index = bus * units of a bus + unit */
 	bool read_only;
+	bool cdrom;   /* media=cdrom */
+	bool boot;    /* boot=on */
 	bool claimed; /* a device uses it */
 	enum drive_on_error werror, rerror;
 };

@@ -23,7 +23,8 @@
 #include "block/block.h"
 
 const char *const drive_if_names[] = {"none", "virtio", "ide", "scsi", "floppy", "pflash", "mtd", "sd", "xen", NULL};
-enum { IF_NONE, IF_VIRTIO, IF_IDE };
+/* Units of one bus, as QEMU counts them: an index is bus * units + unit. 0: one bus without end. */
+static const int units_of_bus[] = {[DRIVE_IF_IDE] = 2, [DRIVE_IF_SCSI] = 7, [DRIVE_IF_XEN] = 0};
 
 enum { AIO_OPT_AUTO, AIO_OPT_URING, AIO_OPT_THREADS, AIO_OPT_NATIVE, AIO_OPT_SYNC };
 static const char *const aio_opt_names[] = {"auto", "io_uring", "threads", "native", "sync", NULL};
@@ -38,7 +39,7 @@ struct drive_opts {
 	char *file, *id, *format, *cache, *serial;
 	int bus_kind, aio, media, discard, detect_zeroes, werror, rerror, locking;
 	int writeback, direct, no_flush; /* enum onoffauto; auto: as cache= says */
-	int64_t index;
+	int64_t index, bus, unit;	 /* -1: not given */
 	bool read_only, force, boot;
 };
 
@@ -66,7 +67,8 @@ static const struct prop drive_props[] = {
 	.help = "writes of zeros become holes (unmap) or zeroed ranges (on)"),
     OPT("serial", PROP_STR, serial, .help = "serial number the guest reads"),
     OPT("index", PROP_I64, index, .def = "-1", .help = "position among the drives of the same if="),
-    {.name = "unit", .alias_of = "index"},
+    OPT("bus", PROP_I64, bus, .def = "-1", .help = "number of the bus (IDE: 0 primary, 1 secondary)"),
+    OPT("unit", PROP_I64, unit, .def = "-1", .help = "position on the bus (IDE: 0 master, 1 slave)"),
     OPT("media", PROP_ENUM, media, .def = "disk", .values = media_names, .help = "cdrom implies readonly=on"),
     OPT("werror", PROP_ENUM, werror, .def = "auto", .values = error_names,
 	.help = "a failed write: stop the machine, report, ignore"),
@@ -75,7 +77,7 @@ static const struct prop drive_props[] = {
 	.help = "guard the image against other processes"),
     {.name = "locking", .alias_of = "file.locking"},
     OPT("force", PROP_BOOL, force, .help = "open a block device although the host uses it"),
-    OPT("boot", PROP_BOOL, boot, .help = "accepted for old command lines, without effect"),
+    OPT("boot", PROP_BOOL, boot, .help = "boot from it first (old command lines; bootindex= of the device is finer)"),
     {0},
 };
 #undef OPT
@@ -109,7 +111,6 @@ static const char *const missing_table[] = {
     "size",
     "node-name",
     "auto-read-only",
-    "bus",
     "cyls",
     "heads",
     "secs",
@@ -195,14 +196,6 @@ static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct
 			       "unmap");
 	if (strcmp(error_names[d->rerror], "enospc") == 0)
 		return err_set(err, -EINVAL, "-drive: 'enospc' is no rerror action (report, ignore or stop)");
-	if (d->bus_kind >= IF_IDE)
-		return err_set(err, -ENOTSUP,
-			       "-drive: if=%s is not implemented yet; use if=virtio, or if=none and -device",
-			       drive_if_names[d->bus_kind]);
-	if (d->index < -1 || d->index > 255)
-		return err_set(err, -EINVAL, "-drive: index %lld is out of range (0 to 255)", (long long)d->index);
-	if (d->boot)
-		log_warn("-drive boot=on has no effect: the order is -boot's and bootindex's");
 	o->filename = d->file;
 	o->format = d->format;
 	o->read_only = d->read_only || strcmp(media_names[d->media], "cdrom") == 0;
@@ -213,27 +206,74 @@ static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct
 	return 0;
 }
 
-static bool index_taken(int bus_kind, int index)
+static bool place_taken(int bus_kind, int bus, int unit)
 {
 	for (struct drive_entry *e = drives; e; e = e->next)
-		if (e->drive.bus_kind == bus_kind && e->drive.index == index)
+		if (e->drive.bus_kind == bus_kind && e->drive.bus == bus && e->drive.unit == unit)
 			return true;
 	return false;
 }
 
-/* Place and name of the drive, in *drv. */
-static int name_drive(struct drive *drv, struct drive_opts *d, struct err *err)
+static int check_place(const struct drive_opts *d, struct err *err)
 {
-	char text[32];
+	const int units = units_of_bus[d->bus_kind];
+
+	if (d->index != -1 && (d->bus != -1 || d->unit != -1))
+		return err_set(err, -EINVAL, "index cannot be used with bus and unit");
+	if (d->index < -1 || d->index > 255)
+		return err_set(err, -EINVAL, "-drive: index %lld is out of range (0 to 255)", (long long)d->index);
+	if (d->bus < -1 || d->bus > 255)
+		return err_set(err, -EINVAL, "-drive: bus %lld is out of range (0 to 255)", (long long)d->bus);
+	if (d->unit < -1 || d->unit > 255 || (units && d->unit >= units))
+		return err_set(err, -EINVAL, "unit %lld too big (max is %d)", (long long)d->unit,
+			       units ? units - 1 : 255);
+	return 0;
+}
+
+/* Where the drive is: bus, unit and index, each from what was given; the first free unit otherwise. */
+static int place_drive(struct drive *drv, const struct drive_opts *d, struct err *err)
+{
+	const int units = units_of_bus[d->bus_kind];
+	int ret = check_place(d, err);
+
+	if (ret)
+		return ret;
+	drv->bus = (int)MAX(d->bus, 0);
+	drv->unit = (int)d->unit;
+	if (d->index >= 0) {
+		drv->bus = units ? (int)d->index / units : 0;
+		drv->unit = units ? (int)d->index % units : (int)d->index;
+	}
+	if (drv->unit < 0)
+		for (drv->unit = 0; place_taken(drv->bus_kind, drv->bus, drv->unit); drv->unit++)
+			if (units && drv->unit == units - 1) {
+				drv->unit = -1;
+				drv->bus++;
+			}
+	drv->index = units ? drv->bus * units + drv->unit : drv->unit;
+	if (d->bus_kind != DRIVE_IF_NONE && place_taken(drv->bus_kind, drv->bus, drv->unit))
+		return err_set(err, -EEXIST, "drive with bus=%d, unit=%d (index=%d) exists", drv->bus, drv->unit,
+			       drv->index);
+	return 0;
+}
+
+/* Place and name of the drive, in *drv. QEMU's names: virtio0, ide1-cd0, scsi0-hd3. */
+static int name_drive(struct drive *drv, const struct drive_opts *d, struct err *err)
+{
+	char text[48];
+	int ret;
 
 	drv->bus_kind = d->bus_kind;
-	drv->index = (int)d->index;
-	if (drv->index < 0)
-		for (drv->index = 0; index_taken(drv->bus_kind, drv->index); drv->index++)
-			;
-	else if (d->bus_kind != IF_NONE && index_taken(drv->bus_kind, drv->index))
-		return err_set(err, -EEXIST, "drive with bus=0, unit=%d (index=%d) exists", drv->index, drv->index);
-	snprintf(text, sizeof(text), "%s%d", drive_if_names[drv->bus_kind], drv->index);
+	drv->cdrom = strcmp(media_names[d->media], "cdrom") == 0;
+	drv->boot = d->boot;
+	ret = place_drive(drv, d, err);
+	if (ret)
+		return ret;
+	if (units_of_bus[drv->bus_kind])
+		snprintf(text, sizeof(text), "%s%d-%s%d", drive_if_names[drv->bus_kind], drv->bus,
+			 drv->cdrom ? "cd" : "hd", drv->unit);
+	else
+		snprintf(text, sizeof(text), "%s%d", drive_if_names[drv->bus_kind], drv->unit);
 	drv->id = strdup(d->id ? d->id : text);
 	if (!drv->id)
 		return err_set(err, -ENOMEM, "out of memory");
@@ -262,8 +302,9 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 	drv->serial = d->serial;
 	d->serial = NULL;
 	if (!d->file || !d->file[0])
-		return d->bus_kind == IF_VIRTIO && strcmp(media_names[d->media], "cdrom") != 0
-			   ? err_set(err, -EINVAL, "-drive: if=virtio needs file=")
+		return d->bus_kind != DRIVE_IF_NONE && !drv->cdrom
+			   ? err_set(err, -EINVAL, "-drive: if=%s needs file= (only a CD-ROM drive may be empty)",
+				     drive_if_names[d->bus_kind])
 			   : 0; /* a removable drive without a medium */
 	drv->node = block_open(&o, l, err);
 	return drv->node ? 0 : err && err->code ? err->code : -EIO;

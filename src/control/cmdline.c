@@ -40,7 +40,7 @@ int text_list_add(struct text_list *l, const char *text)
 	return l->v[l->n] ? (int)(l->n++, 0) : -ENOMEM;
 }
 
-static void text_list_free(struct text_list *l)
+void text_list_free(struct text_list *l)
 {
 	for (size_t i = 0; i < l->n; i++)
 		free(l->v[i]);
@@ -139,6 +139,43 @@ static int cmd_set_vga(struct cmdline *c, const char *text, struct err *err)
 	return strcmp(text, "none")
 		   ? err_set(err, -ENOTSUP, "-vga %s does not exist in Kelvin yet: use -vga none", text)
 		   : 0;
+}
+
+/* The shorthands for disks: the argument is a file name, whatever is in it. */
+static int cmd_add_disk(struct cmdline *c, const char *options, const char *file)
+{
+	char *text = strdup(options);
+	int ret = text ? opts_append(&text, "file", file) : -ENOMEM;
+
+	if (!ret)
+		ret = text_list_add(&c->drives, text);
+	free(text);
+	return ret;
+}
+
+static int cmd_set_hda(struct cmdline *c, const char *text, struct err *err)
+{
+	return cmd_add_disk(c, "index=0,media=disk", text);
+}
+
+static int cmd_set_hdb(struct cmdline *c, const char *text, struct err *err)
+{
+	return cmd_add_disk(c, "index=1,media=disk", text);
+}
+
+static int cmd_set_hdc(struct cmdline *c, const char *text, struct err *err)
+{
+	return cmd_add_disk(c, "index=2,media=disk", text);
+}
+
+static int cmd_set_hdd(struct cmdline *c, const char *text, struct err *err)
+{
+	return cmd_add_disk(c, "index=3,media=disk", text);
+}
+
+static int cmd_set_cdrom(struct cmdline *c, const char *text, struct err *err)
+{
+	return cmd_add_disk(c, "index=2,media=cdrom", text);
 }
 
 static int cmd_set_net(struct cmdline *c, const char *text, struct err *err)
@@ -273,8 +310,13 @@ static const struct cmd_option cmd_table[] = {
      cmd_set_overcommit},
     {"name", "NAME", "name of the machine", CMD_FN, 0, cmd_set_name},
     {"uuid", "UUID", "UUID of the machine", CMD_FN, 0, cmd_set_uuid},
-    {"drive", "file=F,if=virtio|none,...", "a disk: format=, cache=, aio=, readonly=, id=, ...", CMD_LIST, AT(drives),
-     NULL},
+    {"drive", "file=F,if=virtio|ide|none,...", "a disk: format=, cache=, aio=, readonly=, id=, media=, index=, ...",
+     CMD_LIST, AT(drives), NULL},
+    {"hda", "FILE", "first IDE disk (-hdb, -hdc, -hdd: the others)", CMD_FN, 0, cmd_set_hda},
+    {"hdb", "FILE", "second IDE disk", CMD_FN, 0, cmd_set_hdb},
+    {"hdc", "FILE", "third IDE disk", CMD_FN, 0, cmd_set_hdc},
+    {"hdd", "FILE", "fourth IDE disk", CMD_FN, 0, cmd_set_hdd},
+    {"cdrom", "FILE", "CD-ROM image, in the third IDE drive", CMD_FN, 0, cmd_set_cdrom},
     {"device", "NAME[,KEY=VALUE...]", "add a device (help lists them; NAME,help its properties)", CMD_FN, 0,
      cmd_set_device},
     {"global", "DRIVER.PROPERTY=VALUE", "default of a device's property", CMD_LIST, AT(globals), NULL},

@@ -18,6 +18,7 @@ struct text_list {
 	size_t n;
 };
 int text_list_add(struct text_list *l, const char *text);
+void text_list_free(struct text_list *l);
 
 enum cmd_console { CONSOLE_DEFAULT, CONSOLE_NOGRAPHIC, CONSOLE_NONE /* -display none */ };
 

@@ -12,11 +12,6 @@
 static const struct {
 	const char *name, *instead;
 } refused_table[] = {
-    {"hda", "use -drive file=F,if=virtio"},
-    {"hdb", "use -drive file=F,if=virtio"},
-    {"hdc", "use -drive file=F,if=virtio"},
-    {"hdd", "use -drive file=F,if=virtio"},
-    {"cdrom", "use -drive file=F,if=virtio,media=cdrom"},
     {"blockdev", "use -drive"},
     {"bios", "start a kernel with -kernel"},
     {"pflash", "start a kernel with -kernel"},

@@ -172,28 +172,79 @@ static int run_monitors(struct run *r, struct err *err)
 
 /* ---- backends of devices ----------------------------------------------------------- */
 
-/* -drive if=virtio also asks for the device; it comes after every -device, as in QEMU. */
+/*
+ * -drive if=X also asks for a device. Those of the board (IDE) come before every -device, because a -device takes the
+ * place that is left; virtio's come after, as in QEMU.
+ */
+static const struct drive_device {
+	enum drive_if kind;
+	bool first; /* before every -device */
+	const char *disk, *cdrom;
+	const char *bus; /* name of the bus, before its number; NULL: a device of its own on the PCI bus */
+} drive_devices[] = {
+    {DRIVE_IF_VIRTIO, false, "virtio-blk-pci", "virtio-blk-pci", NULL},
+};
+
+static int run_drive_device(struct cmdline *c, const struct drive *d, struct text_list *first, struct err *err)
+{
+	const struct drive_device *e = drive_devices, *end = drive_devices + ARRAY_SIZE(drive_devices);
+	char bus[32], unit[16];
+
+	while (e < end && e->kind != (enum drive_if)d->bus_kind)
+		e++;
+	if (d->bus_kind == DRIVE_IF_NONE)
+		return 0;
+	if (e == end)
+		return err_set(err, -ENOTSUP,
+			       "-drive: if=%s is not implemented yet; use if=virtio, or if=none and -device",
+			       drive_if_names[d->bus_kind]);
+	char *text = strdup(d->cdrom ? e->cdrom : e->disk);
+	int ret = text ? opts_append(&text, "drive", d->id) : -ENOMEM;
+	if (e->bus) {
+		snprintf(bus, sizeof(bus), "%s%d", e->bus, d->bus);
+		snprintf(unit, sizeof(unit), "%d", d->unit);
+		ret = ret ? ret : opts_append(&text, "bus", bus);
+		ret = ret ? ret : opts_append(&text, "unit", unit);
+	}
+	if (!ret)
+		ret = text_list_add(e->first ? first : &c->devices, text);
+	free(text);
+	return ret ? err_set_errno(err, ret, "-drive") : 0;
+}
+
+/* D5 of the field cases: people write options behind the file name of -hda. */
+static int run_drive_hint(const char *text, struct err *err)
+{
+	struct err why = *err;
+
+	if (why.code != -ENOENT || !strstr(text, ",,"))
+		return why.code ? why.code : -EINVAL;
+	*err = (struct err){0};
+	return err_set(err, why.code, "%s; -hda and the like take only a file name: options go to -drive file=F,...",
+		       why.msg);
+}
+
 static int run_drives(struct run *r, struct err *err)
 {
 	struct cmdline *c = r->c;
+	struct text_list first = {0};
+	int ret = 0;
 
-	for (size_t i = 0; i < c->drives.n; i++) {
+	for (size_t i = 0; i < c->drives.n && !ret; i++) {
 		struct drive *d = drive_create(c->drives.v[i], r->loop, err);
-		if (!d)
-			return err && err->code ? err->code : -EINVAL;
-		if (strcmp(drive_if_names[d->bus_kind], "virtio"))
-			continue;
-		char *text = strdup("virtio-blk-pci");
-		int ret = text ? opts_append(&text, "drive", d->id) : -ENOMEM;
-		if (!ret)
-			ret = text_list_add(&c->devices, text);
-		free(text);
-		if (ret)
-			return err_set_errno(err, ret, "-drive");
+		ret = d ? run_drive_device(c, d, &first, err) : run_drive_hint(c->drives.v[i], err);
 	}
-	c->vm.devices = c->devices.v;
-	c->vm.ndevices = (unsigned)c->devices.n;
-	return 0;
+	for (size_t i = 0; i < c->devices.n && !ret; i++)
+		ret = text_list_add(&first, c->devices.v[i]);
+	if (!ret) {
+		struct text_list old = c->devices;
+		c->devices = first;
+		first = old;
+		c->vm.devices = c->devices.v;
+		c->vm.ndevices = (unsigned)c->devices.n;
+	}
+	text_list_free(&first);
+	return ret;
 }
 
 static int run_memory_backend(struct cmdline *c, struct err *err)

@@ -121,10 +121,14 @@ class Machine:
 def case_refusals():
     """One line, exit status 1, the option's name in it."""
     for args, part in [
-            (["-hda", "x"], "'-hda' does not exist in Kelvin yet"),
+            (["-hda", path("my.img") + ",format=raw"], "options go to -drive"),
             (["-sreial", "pty"], "did you mean '-serial'"),
-            (["-drive", "file=x,if=scsi"], "if=scsi"),
-            (["-drive", "file=x"], "if=ide"),
+            (["-drive", f"file={KERNEL},if=xen,format=raw"], "if=xen"),
+            (["-drive", "if=ide,file="], "if=ide needs file="),
+            (["-drive", f"file={KERNEL},if=ide,format=raw,unit=2"], "unit 2 too big (max is 1)"),
+            (["-drive", f"file={KERNEL},format=raw,index=1,bus=0"], "index cannot be used with bus and unit"),
+            (["-drive", f"file={KERNEL},if=none,id=a,format=raw", "-drive", f"file={KERNEL},if=none,id=a,format=raw"],
+             "Duplicate ID 'a'"),
             (["-drive", f"file={path('nosuch.img')},if=virtio,format=raw"], "nosuch.img"),
             (["-drive", f"file={KERNEL},if=virtio,format=raw,cache=wrong"], "cache"),
             (["-device", "nosuch-device"], "nosuch-device"),

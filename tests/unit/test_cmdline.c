@@ -41,9 +41,6 @@ static int parse(struct cmdline *c, const char *line, struct err *err)
 static const struct {
 	const char *line, *part;
 } bad_table[] = {
-    {"-hda|x.img", "'-hda' does not exist in Kelvin yet: use -drive"},
-    {"-hda|my.img,format=raw", "use -drive file=F,if=virtio"},
-    {"-cdrom|x.iso", "'-cdrom' does not exist in Kelvin yet"},
     {"-net|nic,vlan=0,macaddr=54:52:00:46:48:0e,model=virtio", "do not exist in Kelvin yet"},
     {"-netdev|user,id=n", "'-netdev' does not exist in Kelvin yet"},
     {"-redir|tcp:5555::22", "'-redir' does not exist in Kelvin yet"},
