@@ -32,6 +32,7 @@ struct block_driver {
 struct block_node {
 	const struct block_driver *driver;
 	struct block_file *file;
+	struct block_node *backing; /* what an overlay shows where it has no data; the driver's to open and close */
 	struct loop *loop;
 	char *filename;
 	uint64_t size; /* bytes, a multiple of 512 */
@@ -47,6 +48,35 @@ extern const struct block_driver block_raw_driver, block_qcow2_driver;
 
 /* End a request: counts it, calls done. `ret` is 0 or -errno. */
 void block_complete(struct block_node *n, struct block_req *req, int ret);
+
+/* ---- backing.c --------------------------------------------------------- */
+
+#define BLOCK_MAX_CHAIN 64u
+/* Where the backing file called `name` in the image `overlay` is: heap. */
+char *block_backing_path(const char *overlay, const char *name);
+/*
+ * Opens n->backing as the header of n says (`file` "": none). Without a format only raw is believed, as another
+ * could be a guest's doing, unless the overlay's format says so (`probe`).
+ */
+int block_open_backing(struct block_node *n, const struct block_open *o, const char *file, const char *format,
+		       bool probe, struct err *err);
+
+/* ---- wait.c ------------------------------------------------------------ */
+
+/* One operation to its end: a coroutine waits, other callers run the loop. `may_unmap`: zeroes and discards may free.
+ */
+int block_file_wait(struct block_file *f, struct loop *l, enum block_op op, bool may_unmap, uint64_t offset,
+		    uint64_t len, const struct iovec *iov, int niov);
+int block_file_wait_buf(struct block_file *f, struct loop *l, enum block_op op, uint64_t offset, void *buf,
+			uint64_t len);
+/* The same with a node. */
+int block_wait(struct block_node *n, enum block_op op, unsigned flags, uint64_t offset, uint64_t len,
+	       const struct iovec *iov, int niov);
+/* What the backing chain of n has there, zeros past its end. `iov` is consumed. */
+int block_read_backing(struct block_node *n, uint64_t offset, struct iovec *iov, int niov, uint64_t len);
+/* iov bytes [skip, skip + len) as entries of out (room for niov; may be iov itself); returns their number. */
+int block_iov_cut(struct iovec *out, const struct iovec *iov, int niov, uint64_t skip, uint64_t len);
+void block_iov_zero(const struct iovec *iov, int niov);
 
 /* probe.c: the format whose header `buf` looks like, "raw" when none. */
 #define BLOCK_PROBE_SIZE 512

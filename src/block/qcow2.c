@@ -7,9 +7,7 @@
  * that changes the mapping (exclusive) waits for all others there, and they for
  * it, so no cluster is freed or moved under a transfer.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,75 +94,6 @@ static void backing_io_done(struct block_req *sub)
 
 /* ---- reads ------------------------------------------------------------------ */
 
-struct backing_wait {
-	struct co *co;
-	bool done;
-};
-
-static void backing_read_done(struct block_req *req)
-{
-	struct backing_wait *w = req->opaque;
-
-	w->done = true;
-	if (w->co)
-		co_wake(w->co);
-}
-
-static void iov_fill_zero(const struct iovec *iov, int niov)
-{
-	for (int i = 0; i < niov; i++)
-		memset(iov[i].iov_base, 0, iov[i].iov_len);
-}
-
-/* iov bytes [skip, skip + len) as entries of out (room for niov); returns their number. */
-static int iov_cut(struct iovec *out, const struct iovec *iov, int niov, uint64_t skip, uint64_t len)
-{
-	int n = 0;
-
-	for (int i = 0; i < niov && len; i++) {
-		size_t c;
-		if (skip >= iov[i].iov_len) {
-			skip -= iov[i].iov_len;
-			continue;
-		}
-		c = (size_t)MIN(len, iov[i].iov_len - skip);
-		out[n++] = (struct iovec){(uint8_t *)iov[i].iov_base + skip, c};
-		len -= c;
-		skip = 0;
-	}
-	return n;
-}
-
-/* (co) What the backing chain has there; zeros past its end. `iov` is consumed. */
-static int read_backing(struct qcow2 *q, uint64_t offset, struct iovec *iov, int niov, uint64_t len)
-{
-	const uint64_t end = q->backing ? block_size(q->backing) : 0;
-	const uint64_t have = offset < end ? MIN(len, end - offset) : 0;
-	struct backing_wait w = {0};
-	struct block_req req = {.op = BLOCK_READ, .offset = offset, .len = have, .done = backing_read_done};
-	struct iovec *tail;
-
-	if (have < len) {
-		tail = malloc((size_t)niov * sizeof(*tail));
-		if (!tail)
-			return -ENOMEM;
-		iov_fill_zero(tail, iov_cut(tail, iov, niov, have, len - have));
-		free(tail);
-	}
-	if (!have)
-		return 0;
-	niov = iov_cut(iov, iov, niov, 0, have);
-	req.iov = iov;
-	req.niov = niov;
-	req.opaque = &w;
-	block_submit(q->backing, &req);
-	if (!w.done) {
-		w.co = co_self();
-		co_wait();
-	}
-	return req.result;
-}
-
 /* (co) Leaves the cluster's contents in q->inflated. */
 static int load_compressed(struct qcow2 *q, uint64_t entry, uint8_t *out)
 {
@@ -224,10 +153,10 @@ int qcow2_read_range(struct qcow2 *q, uint64_t offset, const struct iovec *iov, 
 		ret = qcow2_lookup(q, offset + at, len - at, &e);
 		if (ret)
 			break;
-		n = iov_cut(cut, iov, niov, at, e.len);
+		n = block_iov_cut(cut, iov, niov, at, e.len);
 		switch (e.kind) {
-		case QCOW2_ZERO: iov_fill_zero(cut, n); break;
-		case QCOW2_UNALLOCATED: ret = read_backing(q, offset + at, cut, n, e.len); break;
+		case QCOW2_ZERO: block_iov_zero(cut, n); break;
+		case QCOW2_UNALLOCATED: ret = block_read_backing(q->node, offset + at, cut, n, e.len); break;
 		case QCOW2_DATA: ret = qcow2_file_iov(q, BLOCK_READ, e.host, cut, n, e.len); break;
 		case QCOW2_COMPRESSED: ret = read_compressed(q, offset + at, e.entry, cut, n); break;
 		}
@@ -261,7 +190,7 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	if (req->op == BLOCK_WRITE || e.kind == QCOW2_COMPRESSED)
 		return false;
 	if (e.kind == QCOW2_ZERO || !q->backing || req->offset >= block_size(q->backing)) {
-		iov_fill_zero(req->iov, req->niov);
+		block_iov_zero(req->iov, req->niov);
 		io_enter(q, io);
 		io_end(io, 0);
 		return true;
@@ -366,83 +295,6 @@ static void qcow2_submit(struct block_node *n, struct block_req *req)
 
 /* ---- opening and closing --------------------------------------------------------- */
 
-/* A relative name is relative to the overlay's folder. Always with a '/', so never a protocol. */
-static char *backing_path(const char *overlay, const char *name)
-{
-	const char *slash = strrchr(overlay, '/');
-	char *path;
-
-	if (strncmp(overlay, "file:", 5) == 0)
-		overlay += 5;
-	if (name[0] == '/')
-		return strdup(name);
-	if (asprintf(&path, "%.*s/%s", slash ? (int)(slash - overlay) : 1, slash ? overlay : ".", name) < 0)
-		return NULL;
-	return path;
-}
-
-static int check_backing_name(const struct qcow2 *q, struct err *err)
-{
-	const char *name = q->h.backing_file, *p = name;
-
-	while (isalnum((unsigned char)*p) || *p == '+' || *p == '-')
-		p++;
-	if (*p == ':' && p > name)
-		return err_set(err, -ENOTSUP,
-			       "Could not open backing file of '%s': '%s' names a protocol, and names in an image are "
-			       "only taken as files",
-			       q->node->filename, name);
-	return 0;
-}
-
-/* Without a format in the header only raw is believed: any other could be a guest's doing. */
-static int check_unnamed_format(const struct qcow2 *q, const char *path, struct err *err)
-{
-	if (!q->backing->probed)
-		return 0;
-	if (strcmp(block_format(q->backing), "raw") != 0)
-		return err_set(err, -EINVAL,
-			       "Could not open backing file of '%s': the image does not say which format '%s' has, and "
-			       "it looks like %s; say it with qemu-img rebase -u -b FILE -F %s",
-			       q->node->filename, path, block_format(q->backing), block_format(q->backing));
-	log_warn("'%s' does not say which format its backing file '%s' has: taken as raw", q->node->filename, path);
-	return 0;
-}
-
-static int open_backing(struct qcow2 *q, const struct block_open *o, struct err *err)
-{
-	struct block_open b = *o;
-	struct err why = {0};
-	char *path;
-	int ret;
-
-	if (!q->h.backing_file[0] || o->no_backing)
-		return 0;
-	if (o->chain_depth >= QCOW2_MAX_CHAIN)
-		return err_set(err, -ELOOP, "Could not open '%s': more than %u backing files", o->filename,
-			       QCOW2_MAX_CHAIN);
-	ret = check_backing_name(q, err);
-	if (ret)
-		return ret;
-	path = backing_path(q->node->filename, q->h.backing_file);
-	if (!path)
-		return err_set(err, -ENOMEM, "out of memory");
-	b.filename = path;
-	b.format = q->h.backing_format[0] ? q->h.backing_format : NULL;
-	b.read_only = true;
-	b.chain_depth++;
-	q->backing = block_open(&b, q->node->loop, &why);
-	if (!q->backing && why.code == -ELOOP)
-		ret = err_set(err, -ELOOP, "%s", why.msg); /* once, not once a level */
-	else if (!q->backing)
-		ret = err_set(err, why.code ? why.code : -EIO, "Could not open backing file of '%s': %s", o->filename,
-			      why.msg);
-	else
-		ret = check_unnamed_format(q, path, err);
-	free(path);
-	return ret;
-}
-
 /* A table of 64-bit numbers into memory, in host order. */
 static int load_table(struct qcow2 *q, uint64_t offset, uint64_t n, uint64_t **out)
 {
@@ -501,7 +353,8 @@ static void qcow2_free(struct qcow2 *q)
 {
 	struct qcow2_io *io;
 
-	block_close(q->backing);
+	block_close(q->node->backing);
+	q->node->backing = NULL;
 	qcow2_cache_free(&q->l2);
 	qcow2_cache_free(&q->refblocks);
 	while ((io = q->free_ios) != NULL) {
@@ -539,7 +392,8 @@ static int qcow2_open(struct block_node *n, const struct block_open *o, struct e
 		ret = load_tables(q, err);
 	}
 	if (!ret)
-		ret = open_backing(q, o, err);
+		ret = block_open_backing(n, o, q->h.backing_file, q->h.backing_format, false, err);
+	q->backing = n->backing;
 	if (!ret)
 		ret = clear_autoclear(q, err);
 	if (ret)

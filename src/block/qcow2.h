@@ -61,7 +61,6 @@ enum {
 #define QCOW2_MAX_L1_BYTES	 (32 * MIB)
 #define QCOW2_MAX_REFTABLE_BYTES (8 * MIB)
 #define QCOW2_MAX_SNAPSHOTS	 65536u
-#define QCOW2_MAX_CHAIN		 64u
 
 struct qcow2_header {
 	uint32_t version, cluster_bits, l1_size, refcount_table_clusters, nb_snapshots;

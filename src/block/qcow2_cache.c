@@ -183,45 +183,12 @@ void qcow2_lock_give(struct qcow2_lock *l)
 	co_queue_wake_one(&l->queue);
 }
 
-struct file_wait {
-	struct co *co;
-	bool done;
-	int ret;
-};
-
-static void file_done(void *opaque, int ret)
-{
-	struct file_wait *w = opaque;
-
-	w->done = true;
-	w->ret = ret;
-	if (w->co)
-		co_wake(w->co);
-}
-
 int qcow2_file_iov(struct qcow2 *q, enum block_op op, uint64_t offset, const struct iovec *iov, int niov, uint64_t len)
 {
-	struct file_wait w = {0};
-
-	block_file_submit(q->file, op, false, true, offset, len, iov, niov, file_done, &w);
-	if (co_self()) {
-		if (!w.done) {
-			w.co = co_self();
-			co_wait();
-		}
-		return w.ret;
-	}
-	while (!w.done) {
-		aio_flush(block_file_aio(q->file));
-		if (!w.done)
-			loop_run_once(q->node->loop, -1);
-	}
-	return w.ret;
+	return block_file_wait(q->file, q->node->loop, op, true, offset, len, iov, niov);
 }
 
 int qcow2_file_io(struct qcow2 *q, enum block_op op, uint64_t offset, void *buf, uint64_t len)
 {
-	struct iovec iov = {buf, len};
-
-	return qcow2_file_iov(q, op, offset, buf ? &iov : NULL, buf ? 1 : 0, len);
+	return block_file_wait_buf(q->file, q->node->loop, op, offset, buf, len);
 }
