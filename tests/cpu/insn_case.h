@@ -22,6 +22,7 @@
 /* Base of GS on both sides; FS is the C library's on the host. */
 #define CASE_GS_BASE 0x01234560ull
 #define CASE_BYTES   128
+#define CASE_INSNS   8
 
 struct case_state {
 	uint64_t gpr[16], rip, rflags;
@@ -42,6 +43,12 @@ struct insn_case {
 	bool sequence;	    /* several instructions, ended by UD2 */
 	uint16_t mnemonic;  /* of the last instruction */
 	uint32_t undefined; /* flags the manuals leave open */
+	/* sequences: where their instructions begin, and what is open there */
+	uint8_t n;
+	struct {
+		uint8_t off;
+		uint32_t undefined;
+	} at[CASE_INSNS];
 };
 
 struct case_result {
@@ -85,8 +92,6 @@ enum gen_left_out { GEN_TESTED = 1, GEN_EXCLUDED, GEN_NOT_ON_HOST };
 enum gen_left_out gen_why_left_out(const struct case_gen *g, unsigned mnemonic);
 /* Only this mnemonic from now on; false when it has no form that can be tested. */
 bool gen_only(struct case_gen *g, const char *mnemonic);
-/* No FNSTENV and FNSAVE in sequences: they show x87 pointers, which the translator does not keep. */
-void gen_without_x87_env(struct case_gen *g);
 void gen_free(struct case_gen *g);
 
 /* ---- insn_fixed.c: cases by name ---------------------------------------------- */

@@ -31,7 +31,6 @@ struct case_gen {
 	struct forms by_mnemonic[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 	uint16_t list[ZYDIS_MNEMONIC_MAX_VALUE + 1];
 	unsigned n, only;
-	bool no_x87_env;
 	uint8_t left_out[ZYDIS_MNEMONIC_MAX_VALUE + 1]; /* enum gen_left_out */
 };
 
@@ -315,11 +314,6 @@ struct case_gen *gen_create(uint64_t seed)
 enum gen_left_out gen_why_left_out(const struct case_gen *g, unsigned mnemonic)
 {
 	return g->by_mnemonic[mnemonic].n ? GEN_TESTED : (enum gen_left_out)g->left_out[mnemonic];
-}
-
-void gen_without_x87_env(struct case_gen *g)
-{
-	g->no_x87_env = true;
 }
 
 void gen_free(struct case_gen *g)
@@ -738,8 +732,6 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	/* What reads a flag that the last writer left undefined may differ and be right. */
 	if (zi.cpu_flags && (zi.cpu_flags->tested & ic->undefined))
 		return false;
-	if (g->no_x87_env && (zi.mnemonic == ZYDIS_MNEMONIC_FNSTENV || zi.mnemonic == ZYDIS_MNEMONIC_FNSAVE))
-		return false;
 	if (visible_memory(&zi, ops, &m)) {
 		uint64_t gs = zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? CASE_GS_BASE : 0;
 		uint64_t ea = pick_address(r, MIN(ops[m].size / 8u, 512u)) - gs;
@@ -750,6 +742,8 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 		memcpy(b + zi.raw.disp.offset, &d, 4);
 	}
 	no_misaligned_shift(ic, &zi);
+	ic->at[ic->n].off = ic->len;
+	ic->at[ic->n++].undefined = ic->undefined;
 	ic->len += zi.length;
 	ic->mnemonic = (uint16_t)zi.mnemonic;
 	if (zi.cpu_flags) {

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include <unistd.h>
 #include "cpu/soft/insn.h"
 #include "cpu/soft/jit.h"
 
@@ -79,7 +80,7 @@ static int setup(void **state)
 	sa.a.cfg.model = &model;
 	sa.a.cfg.ncpus = 1;
 	sa.a.vcpu = vcpus;
-	sa.jit_on = sa.jit_always = true;
+	sa.jit_on = sa.jit_always = sa.perf_map = true;
 	if (code_init(&sa.a, &err) || jit_init(&sa.a, NULL, &err))
 		return -1;
 	sa.jit->return_exceptions = true;
@@ -537,10 +538,118 @@ static void test_loops(void **state)
 	run_both(loops, sizeof(loops), &start);
 }
 
+static void *ask_later(void *arg)
+{
+	usleep(20000);
+	atomic_store(&cpu->v.requests, VCPU_REQ_INTR);
+	return NULL;
+}
+
+/* A loop that needs its flags from one turn to the next is left for a request all the same. */
+static void test_loop_is_left(void **state)
+{
+	static struct run start;
+	static const uint8_t wait[] = {0x83, 0x3c, 0x25, 0x00, 0x00, 0x01, 0x00, 0x00, /* cmp dword [0x10000], 0 */
+				       0x74, 0xf6, 0xf4};			       /* je back; hlt */
+	static const uint8_t carry[] = {0x11, 0xd8, 0xeb, 0xfc, 0xf4};		       /* adc eax, ebx; jmp back */
+	static const struct {
+		const uint8_t *code;
+		unsigned len;
+	} loops[] = {{wait, sizeof(wait)}, {carry, sizeof(carry)}};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(loops); i++) {
+		pthread_t t;
+
+		random_state(&start);
+		memset(start.mem, 0, DATA);
+		memcpy(start.mem + CODE + 0x800, loops[i].code, loops[i].len);
+		st32le(start.mem + DATA, 0);
+		load_run(&start);
+		atomic_store(&cpu->v.requests, 0);
+		assert_int_equal(pthread_create(&t, NULL, ask_later, NULL), 0);
+		while (jit_run(cpu) != JIT_ATTENTION)
+			;
+		pthread_join(t, NULL);
+		atomic_store(&cpu->v.requests, 0);
+		assert_true(cpu->s.rip - (CODE + 0x800) < loops[i].len);
+	}
+}
+
+/* What a request finds where nobody will read the flags are the guest's flags all the same. */
+static void test_dead_flags(void **state)
+{
+	static struct run start;
+	static const uint8_t loop[] = {0x31, 0xd2, 0x01, 0xd8, 0xeb, 0xfa}; /* xor edx, edx; add eax, ebx; jmp back */
+	uint64_t at = CODE + 0x800;
+
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t want, eax;
+		pthread_t t;
+
+		random_state(&start);
+		memset(start.mem, 0, DATA);
+		memcpy(start.mem + at, loop, sizeof(loop));
+		load_run(&start);
+		atomic_store(&cpu->v.requests, 0);
+		assert_int_equal(pthread_create(&t, NULL, ask_later, NULL), 0);
+		while (jit_run(cpu) != JIT_ATTENTION)
+			;
+		pthread_join(t, NULL);
+		atomic_store(&cpu->v.requests, 0);
+		if (cpu->s.rip == at + 2) {
+			want = FLAG_ZF | FLAG_PF;
+		} else {
+			assert_int_equal(cpu->s.rip, at);
+			eax = (uint32_t)cpu->s.gpr[R_RAX] - (uint32_t)cpu->s.gpr[R_RBX];
+			__asm__("addl %k2, %k1; pushfq; popq %0"
+				: "=r"(want), "+r"(eax)
+				: "r"((uint32_t)cpu->s.gpr[R_RBX])
+				: "cc");
+		}
+		assert_int_equal(cpu->s.rflags & FLAG_ARITH & ~FLAG_AF, want & FLAG_ARITH & ~FLAG_AF);
+	}
+}
+
+/* perf-map=on: every piece of translated code is in the file, inside the cache, and says what it is. */
+static void test_perf_map(void **state)
+{
+	static struct run start;
+	static const uint8_t code[] = {0x90, 0xf4}; /* nop; hlt */
+	char path[64], line[256], want[64];
+	unsigned stubs = 0, blocks = 0;
+	bool found = false;
+	FILE *f;
+
+	random_state(&start);
+	run_both(code, sizeof(code), &start);
+	snprintf(path, sizeof(path), "/tmp/perf-%d.map", (int)getpid());
+	snprintf(want, sizeof(want), "guest kernel %#llx", CODE + 0x800);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		unsigned long at, size;
+		int n = 0;
+
+		assert_int_equal(sscanf(line, "%lx %lx %n", &at, &size, &n), 2);
+		assert_true(size && at >= (uintptr_t)sa.jit->rx && at + size <= (uintptr_t)sa.jit->rx + sa.jit->size);
+		line[strcspn(line, "\n")] = 0;
+		stubs += !strncmp(line + n, "kelvin stub: ", 13);
+		blocks += !strncmp(line + n, "guest ", 6);
+		found |= !strcmp(line + n, want);
+	}
+	fclose(f);
+	unlink(path);
+	assert_int_equal(stubs, 5);
+	assert_true(found);
+	assert_true(blocks >= cpu->n_jit_blocks);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_random_exact),
-					   cmocka_unit_test(test_self_modifying), cmocka_unit_test(test_loops)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),	  cmocka_unit_test(test_random_exact),
+					   cmocka_unit_test(test_self_modifying), cmocka_unit_test(test_loops),
+					   cmocka_unit_test(test_loop_is_left),	  cmocka_unit_test(test_dead_flags),
+					   cmocka_unit_test(test_perf_map)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

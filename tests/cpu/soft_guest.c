@@ -67,7 +67,7 @@ int guest_enable_jit(struct guest *g)
 {
 	struct err err = {0};
 
-	g->accel.jit_on = g->accel.jit_always = true;
+	g->accel.jit_on = g->accel.jit_always = g->accel.jit_exact_flags = true;
 	if (jit_init(&g->accel.a, NULL, &err) || jit_cpu_init(g->c, &err)) {
 		fprintf(stderr, "%s\n", err.msg);
 		g->accel.jit_on = false;

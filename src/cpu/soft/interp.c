@@ -362,6 +362,13 @@ out:
 	return r;
 }
 
+const struct insn *interp_peek(struct soft_cpu *c)
+{
+	const struct block *b = block_lookup(c);
+
+	return b ? b->insn : NULL;
+}
+
 int interp_step(struct soft_cpu *c)
 {
 	unsigned left = 1;

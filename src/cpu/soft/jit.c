@@ -98,7 +98,7 @@ void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to)
 		l->linked = true;
 		l->next = to->incoming;
 		to->incoming = l;
-		link_point(l, to->entry_a);
+		link_point(l, l->back ? to->entry_loop : to->entry_a);
 	}
 	pthread_mutex_unlock(&j->link_lock);
 }
@@ -205,6 +205,18 @@ static uint64_t host_xcr0(void)
 	return (uint64_t)hi << 32 | lo;
 }
 
+static void jit_free(struct jit *j)
+{
+	jit_perf_close(j);
+	munmap(j->rw, j->size);
+	munmap(j->rx, j->size);
+	if (j->arena != MAP_FAILED)
+		munmap(j->arena, j->arena_size);
+	pthread_mutex_destroy(&j->lock);
+	pthread_mutex_destroy(&j->link_lock);
+	free(j);
+}
+
 int jit_init(struct accel *a, struct opts *options, struct err *err)
 {
 	struct soft_accel *sa = (struct soft_accel *)(void *)a;
@@ -238,16 +250,21 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	    mmap(NULL, j->arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (j->arena == MAP_FAILED) {
 		ret = err_set_errno(err, -errno, "soft: no memory for the translator's blocks");
-		munmap(j->rw, j->size);
-		munmap(j->rx, j->size);
-		free(j);
-		return ret;
+		goto fail;
+	}
+	if (sa->perf_map) {
+		ret = jit_perf_open(j, err);
+		if (ret)
+			goto fail;
 	}
 	jit_make_stubs(j);
 	cache_reset(j);
 	jit_signals_install(j);
 	sa->jit = j;
 	return 0;
+fail:
+	jit_free(j);
+	return ret;
 }
 
 void jit_fini(struct accel *a)
@@ -258,12 +275,7 @@ void jit_fini(struct accel *a)
 	if (!j)
 		return;
 	jit_signals_remove(j);
-	munmap(j->rw, j->size);
-	munmap(j->rx, j->size);
-	munmap(j->arena, j->arena_size);
-	pthread_mutex_destroy(&j->lock);
-	pthread_mutex_destroy(&j->link_lock);
-	free(j);
+	jit_free(j);
 	sa->jit = NULL;
 }
 

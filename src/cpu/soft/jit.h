@@ -18,8 +18,9 @@
  * when they are needed later they are made again by repeating the compare (a
  * "recipe") or, where operands are gone, kept as lahf/seto in a frame slot.
  * Flags that no instruction will read are kept only where an access between may
- * fault (jit-exact-flags=off: not even there; measured 0 to 8 % faster). At the
- * head of a block an interrupt may show such dead flags with any value.
+ * fault (jit-exact-flags=off: not even there; measured 0 to 8 % faster). A request
+ * at the head of a block finds them dead too: the interpreter then goes on to
+ * where they are written, a few instructions, before an interrupt is taken.
  *
  * Position. A block is keyed by physical page, offset and mode. The linear
  * address of the page it runs at is in the frame (SLOT_PAGE), so code shared
@@ -29,8 +30,9 @@
  * branches, they go through a table by linear address (struct jit_jump) that
  * is valid for one mmu_generation and mode key.
  *
- * Two entries: `entry_b` expects the guest's flags in SLOT_FLAGS (indirect
- * arrivals), `entry_a` in the host's flags (chained).
+ * Three entries: `entry_b` expects the guest's flags in SLOT_FLAGS (indirect
+ * arrivals), `entry_a` in the host's flags (chained), `entry_loop` too, for jumps
+ * backwards. All but entry_a look for requests, so every loop does.
  *
  * Threads. One lock for translation, a leaf lock for links and invalidation (so
  * that a store to code never waits for a vCPU); lookups are lock free. A vCPU that may hold pointers into the cache has
@@ -116,8 +118,8 @@ struct jit_link {
 	uint8_t *patch;	       /* writable address of the jump's rel32 */
 	const uint8_t *stub;   /* where it goes while unlinked */
 	const struct jit_block *from;
-	uint16_t off;
-	bool linked;
+	uint16_t off, live; /* live: the flags that the target may need */
+	bool linked, back;  /* back: a jump backwards, which may close a loop */
 };
 
 /* Where the code of an instruction begins, for signals. */
@@ -138,7 +140,7 @@ struct jit_block {
 	uint32_t key, gen;
 	uint16_t off, len;
 	bool dead;
-	const uint8_t *entry_a, *entry_b;
+	const uint8_t *entry_a, *entry_b, *entry_loop;
 	struct jit_link *incoming;
 };
 
@@ -162,9 +164,12 @@ struct jit {
 	bool exact_flags;
 	bool return_exceptions; /* jit_run's caller delivers (tests) */
 	uint32_t threshold;
+	bool perf_map; /* jit_perf.c */
+	int perf_fd;
+	unsigned perf_lines;
 	/* stubs, executable addresses */
-	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *leave_step, *slow_read, *slow_write,
-	    *slow_vec;
+	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *leave_step, *leave_poll, *slow_read,
+	    *slow_write, *slow_vec;
 	uint64_t n_blocks, n_bytes, n_insns, n_invalidations;
 };
 
@@ -214,6 +219,14 @@ struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t 
 
 /* jit_xlat.c: translate the block at c->s.rip. Lock held. NULL: cannot. */
 struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, unsigned off);
+
+/* jit_perf.c: perf's map. Names are printf formats; `start` and `end` in the writable view. Nothing when it is off. */
+int jit_perf_open(struct jit *j, struct err *err);
+void jit_perf_close(struct jit *j);
+void jit_perf_code(struct jit *j, const uint8_t *start, const uint8_t *end, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void jit_perf_block(struct jit *j, const struct jit_block *b, uint64_t rip, bool user, const uint8_t *cold,
+		    const uint8_t *cold_end);
 
 /* jit_signal.c */
 void jit_signals_install(struct jit *j);

@@ -7,6 +7,8 @@
  */
 #include "cpu/soft/jit_xlat.h"
 
+#include "cpu/soft/stub.h"
+
 /* Guest operand that a field of the encoding names. */
 struct role {
 	bool used, rd, wr, high, byte;
@@ -855,13 +857,16 @@ static void align_rel(struct emit *e, unsigned skip)
 		e1(e, 0x90);
 }
 
-static struct jit_link *link_new(struct xlat *x, int32_t target)
+static struct jit_link *link_new(struct xlat *x, int32_t target, unsigned live)
 {
 	struct jit *j = x->j;
 	struct jit_link *l = (struct jit_link *)(void *)(j->arena + j->arena_used);
 
 	j->arena_used += sizeof(*l);
-	*l = (struct jit_link){.from = x->b, .off = (uint16_t)target};
+	*l = (struct jit_link){.from = x->b,
+			       .off = (uint16_t)target,
+			       .live = (uint16_t)live,
+			       .back = x->i < x->n && target <= (int32_t)x->insn[x->i].off};
 	return l;
 }
 
@@ -936,7 +941,7 @@ void x_exit_direct(struct xlat *x, int32_t target, unsigned live)
 		return;
 	}
 	x_flags_to_host(x, live);
-	l = link_new(x, target);
+	l = link_new(x, target, live);
 	align_rel(&x->e, 1);
 	l->patch = e_jmp(&x->e);
 	link_stub(x, l, live != 0);
@@ -950,7 +955,7 @@ static void exit_cond(struct xlat *x, unsigned cond, int32_t target, unsigned li
 	struct jit_link *l;
 
 	if (same_page(target)) {
-		l = link_new(x, target);
+		l = link_new(x, target, live);
 		align_rel(&x->e, 2);
 		l->patch = e_jcc(&x->e, cond);
 		link_stub(x, l, live != 0);
@@ -1283,6 +1288,65 @@ bool x_exit_step(struct xlat *x, const struct xinsn *in)
 	return true;
 }
 
+static bool is_x87(const ZydisDecodedInstruction *zi)
+{
+	return zi->meta.isa_ext == ZYDIS_ISA_EXT_X87 || zi->meta.isa_set == ZYDIS_ISA_SET_X87 ||
+	       zi->meta.isa_set == ZYDIS_ISA_SET_FCMOV || zi->meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
+}
+
+/* mov word gs:[off], imm */
+static void store_word(struct xlat *x, size_t off, unsigned imm)
+{
+	struct hmem m = h_gs(off);
+
+	e1(&x->e, 0x66);
+	e_op_mem(&x->e, 0, 0xc7, 0, &m);
+	e1(&x->e, imm & 0xff);
+	e1(&x->e, imm >> 8);
+}
+
+static void copy_selector(struct xlat *x, size_t to, unsigned seg)
+{
+	struct hmem m = h_gs(to),
+		    sel = h_gs(GS_OFF(s.seg) + seg * sizeof(struct cpu_segment) + offsetof(struct cpu_segment, sel));
+
+	e_op_mem(&x->e, 0, 0x0fb7, H_RAX, &sel);
+	e1(&x->e, 0x66);
+	e_op_mem(&x->e, 0, 0x89, H_RAX, &m);
+}
+
+/*
+ * Pointers and opcode of the last x87 instruction: the host's are those of translated code, so the guest's are
+ * kept in the memory image, from where jit_vec_unload takes them. No flags are touched.
+ */
+static void x87_pointers(struct xlat *x, const struct xinsn *in)
+{
+	struct emit *e = &x->e;
+	size_t image = GS_OFF(s.xsave);
+
+	if (in->zi.mnemonic == ZYDIS_MNEMONIC_FNINIT) {
+		e_mov_imm32(e, H_RAX, 0);
+		e_store(e, h_gs(image + FX_FIP), H_RAX);
+		e_store(e, h_gs(image + FX_FDP), H_RAX);
+		store_word(x, image + FX_FOP, 0);
+		store_word(x, GS_OFF(x87_cs), 0);
+		store_word(x, GS_OFF(x87_ds), 0);
+		return;
+	}
+	if (x87_is_control(in->zi.mnemonic))
+		return;
+	e_load(e, H_RAX, h_slot(SLOT_PAGE));
+	e_lea(e, H_RAX, h_base(H_RAX, in->off));
+	e_store(e, h_gs(image + FX_FIP), H_RAX);
+	store_word(x, image + FX_FOP, x87_opcode(in->bytes, in->zi.length));
+	copy_selector(x, GS_OFF(x87_cs), S_CS);
+	if (in->mem < 0)
+		return;
+	x_address(x, in, &in->op[in->mem].mem, H_RCX);
+	e_store(e, h_gs(image + FX_FDP), H_RCX);
+	copy_selector(x, GS_OFF(x87_ds), (unsigned)(in->op[in->mem].mem.segment - ZYDIS_REGISTER_ES));
+}
+
 static void (*const lower[])(struct xlat *x, struct xinsn *in) = {
     [K_GENERIC] = lower_generic,   [K_ACC_IMM] = lower_acc_imm,
     [K_XCHG_ACC] = lower_xchg_acc, [K_MOFFS] = lower_moffs,
@@ -1312,5 +1376,7 @@ void x_lower(struct xlat *x, struct xinsn *in)
 		x_exit_direct(x, in->target, in->live_out);
 	else
 		lower[in->kind](x, in);
+	if (in->vec && is_x87(&in->zi))
+		x87_pointers(x, in);
 	x_flags_after(x, in);
 }

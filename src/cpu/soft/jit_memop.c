@@ -237,6 +237,42 @@ struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base
 	return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
 }
 
+/* With flags in the host's that are needed: without a compare, and the help keeps them. */
+static void need_vec_flags(struct xlat *x, const struct xinsn *in)
+{
+	struct emit *e = &x->e;
+	struct hmem live = h_gs(offsetof(struct soft_cpu, jx.vec_live)), flags = h_slot(SLOT_FLAGS),
+		    tmp = h_slot(SLOT_TMP);
+	const uint8_t *resume;
+	uint8_t *out;
+
+	e_op_mem(e, 0, 0x0fb6, H_RCX, &live); /* movzx ecx, byte */
+	e_lea(e, H_RCX, h_base(H_RCX, -1));
+	e1(e, 0xe3); /* jrcxz over the jump */
+	e1(e, 5);
+	out = e_jmp(e);
+	resume = e->p;
+	x_swap(x);
+	e_patch(out, e->p);
+	e1(e, 0x9f); /* lahf; seto al */
+	e1(e, 0x0f);
+	e1(e, 0x90);
+	e1(e, 0xc0);
+	e_store(e, tmp, H_RAX);
+	e_call_to(e, x->j->slow_vec);
+	out = e_jmp(e); /* skipped on failure */
+	e_load(e, H_RAX, tmp);
+	e_store32(e, flags, H_RAX);
+	x_side_exit(x, in->off, x->j->leave_keep);
+	e_patch(out, e->p);
+	e_load(e, H_RAX, tmp);
+	e1(e, 0x04); /* add al, 127; sahf */
+	e1(e, 127);
+	e1(e, 0x9e);
+	e_jmp_to(e, resume);
+	x_swap(x);
+}
+
 void x_need_vec(struct xlat *x, const struct xinsn *in)
 {
 	struct emit *e = &x->e;
@@ -247,6 +283,10 @@ void x_need_vec(struct xlat *x, const struct xinsn *in)
 	if (x->vec_loaded)
 		return;
 	x->vec_loaded = true;
+	if ((in->live_in & ~x->slot) && !(in->live_in & ~x->host)) {
+		need_vec_flags(x, in);
+		return;
+	}
 	x_flags_clobber(x, in->live_in);
 	e_op_mem(e, 0, 0x80, 7, &live); /* cmp byte, 0 */
 	e1(e, 0);

@@ -37,6 +37,9 @@ static bool plain(const struct soft_cpu *c, uint64_t lin, unsigned *size)
 
 #define XSAVE_BV    512
 #define XSAVE_MXCSR 24
+#define X87_FOP	    6
+#define X87_FIP	    8
+#define X87_FDP	    16
 #define MXCSR_MASKS 0x1f80u
 #define FCW_MASKS   0x3fu
 #define FSW_ES	    0x80u
@@ -75,15 +78,16 @@ void jit_vec_unload(struct soft_cpu *c)
 {
 	uint8_t *x = c->s.xsave;
 	uint32_t mxcsr = MXCSR_MASKS;
+	uint64_t fop = ld16le(x + X87_FOP), fip = ld64le(x + X87_FIP), fdp = ld64le(x + X87_FDP);
 
 	if (!c->jx.vec_live)
 		return;
 	xsave_op(x, c->jx.xmask, true);
 	st64le(x + XSAVE_BV, 0);
-	/* Last x87 opcode and pointers would be the host's. */
-	st16le(x + 6, 0);
-	st64le(x + 8, 0);
-	st64le(x + 16, 0);
+	/* Last x87 opcode and pointers would be the host's; translated code keeps the guest's in the image. */
+	st16le(x + X87_FOP, (uint16_t)fop);
+	st64le(x + X87_FIP, fip);
+	st64le(x + X87_FDP, fdp);
 	__asm__ volatile("vzeroupper; fninit; ldmxcsr %0" : : "m"(mxcsr));
 	c->jx.vec_live = false;
 }
@@ -550,12 +554,61 @@ static bool run_step(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 	return stopped(c, r);
 }
 
-/* Leave or go on after translated code stopped; *r when leaving. */
-static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
+#define SETTLE_MAX 64
+
+/* Branches that the search for readers of flags goes over (jit_xlat.c). */
+static bool followed(const struct insn *i)
+{
+	return !i->far_branch && i->op[0].kind == OPD_IMM &&
+	       ((i->mnemonic >= ZYDIS_MNEMONIC_JB && i->mnemonic <= ZYDIS_MNEMONIC_JZ) ||
+		i->mnemonic == ZYDIS_MNEMONIC_LOOP);
+}
+
+/* A shift or rotation by zero leaves the flags alone. */
+static bool may_write_none(const struct insn *i)
+{
+	switch (i->mnemonic) {
+	case ZYDIS_MNEMONIC_SHL:
+	case ZYDIS_MNEMONIC_SHR:
+	case ZYDIS_MNEMONIC_SAR:
+	case ZYDIS_MNEMONIC_ROL:
+	case ZYDIS_MNEMONIC_ROR:
+	case ZYDIS_MNEMONIC_RCL:
+	case ZYDIS_MNEMONIC_RCR:
+	case ZYDIS_MNEMONIC_SHLD:
+	case ZYDIS_MNEMONIC_SHRD: return true;
+	default: return false;
+	}
+}
+
+/*
+ * At a block's head where `dead` flags are not kept, since they will be written before they are read or an access
+ * faults: let the interpreter write them, then the state can be shown to an interrupt. Going on for longer than
+ * needed does no harm.
+ */
+static bool settle_flags(struct soft_cpu *c, uint32_t dead, enum jit_exit *r)
+{
+	for (unsigned n = 0; dead && n < SETTLE_MAX; n++) {
+		const struct insn *i = interp_peek(c);
+
+		if (!i)
+			return deliver(c, r);
+		if ((i->ends && !followed(i)) || (i->mem_op != INSN_NO_REG && jit_of(c)->exact_flags))
+			break; /* what comes here is kept */
+		dead &= ~(i->flags_read | (may_write_none(i) ? 0 : i->flags_written));
+		if (interp_step(c) == EXC_RAISED)
+			return deliver(c, r);
+	}
+	return false;
+}
+
+/* Leave or go on after translated code stopped; *r when leaving. *dead: flags that are not kept here. */
+static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint32_t *dead)
 {
 	struct jit_cpu *jc = c->jit;
 	uint32_t reason = c->jx.reason;
 
+	*dead = 0;
 	jc->n_reason[reason]++;
 	c->n_jit_exits++;
 	switch (reason) {
@@ -568,9 +621,13 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 
 		if (to)
 			jit_link(j, l, to);
+		*dead = FLAG_ARITH & ~(uint32_t)l->live;
 		return false;
 	}
-	case REASON_POLL: *r = JIT_ATTENTION; return true;
+	case REASON_POLL:
+		*r = JIT_ATTENTION;
+		*dead = FLAG_ARITH & ~(uint32_t)c->jx.arg;
+		return true;
 	case REASON_STEP: return run_step(c, j, r);
 	case REASON_FAULT: return deliver(c, r);
 	default: /* one instruction, exactly */
@@ -589,6 +646,7 @@ enum jit_exit jit_run(struct soft_cpu *c)
 	struct jit *j = jit_of(c);
 	struct jit_cpu *jc = c->jit;
 	enum jit_exit r = JIT_INTERP;
+	uint32_t dead = 0;
 
 	set_gs(c);
 	inside_enter(j, jc);
@@ -613,10 +671,12 @@ enum jit_exit jit_run(struct soft_cpu *c)
 			table_enter(c, e, b);
 		}
 		run_code(c, j, e->code);
-		if (after_code(c, j, &r))
+		if (after_code(c, j, &r, &dead))
 			break;
 	}
 	jit_vec_unload(c);
 	inside_leave(jc);
+	if (unlikely(dead) && r != JIT_EXC)
+		settle_flags(c, dead, &r);
 	return r;
 }

@@ -128,6 +128,8 @@ static void make_leave(struct jit *j, struct emit *e)
 	leave_with_arg(e, REASON_LINK, keep);
 	j->leave_step = e->p;
 	leave_with_arg(e, REASON_STEP, keep);
+	j->leave_poll = e->p;
+	leave_with_arg(e, REASON_POLL, keep);
 }
 
 /* rcx = linear address, eax = size: rax = addend, or return five bytes further. */
@@ -162,11 +164,19 @@ void jit_make_stubs(struct jit *j)
 {
 	struct emit e = {.p = j->rw};
 
+	const uint8_t *at = e.p;
+
 	j->enter = e.p + j->rx_delta;
 	make_enter(&e);
+	jit_perf_code(j, at, e.p, "kelvin stub: enter");
+	at = e.p;
 	make_leave(j, &e);
+	jit_perf_code(j, at, e.p, "kelvin stub: leave");
 	j->slow_read = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_read);
+	jit_perf_code(j, j->slow_read, e.p, "kelvin stub: TLB lookup, read");
 	j->slow_write = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_write);
+	jit_perf_code(j, j->slow_write, e.p, "kelvin stub: TLB lookup, write");
 	j->slow_vec = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_vec);
+	jit_perf_code(j, j->slow_vec, e.p, "kelvin stub: load vector state");
 	j->stubs_end = e.p;
 }

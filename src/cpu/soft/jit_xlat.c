@@ -649,10 +649,13 @@ static void note_range(struct xlat *x, unsigned off, unsigned len)
 
 /* ---- liveness ------------------------------------------------------------- */
 
+/* Could leave for C in its middle: the state must be whole there. The first vector instruction of a block may find
+ * an exception unmasked, and be the interpreter's; STI may find an interrupt, RDTSC that it is forbidden. */
 static bool may_fault(const struct xinsn *in)
 {
-	return in->mem >= 0 || in->kind == K_PUSH || in->kind == K_POP || in->kind == K_LEAVE || in->kind == K_DIV ||
-	       in->kind >= K_CALL || in->kind == K_JMP_IND;
+	return in->mem >= 0 || in->vec || in->kind == K_STI || in->kind == K_RDTSC || in->kind == K_PUSH ||
+	       in->kind == K_POP || in->kind == K_LEAVE || in->kind == K_DIV || in->kind >= K_CALL ||
+	       in->kind == K_JMP_IND;
 }
 
 /* Flags that code at the page offset may read before it sets them. */
@@ -693,7 +696,7 @@ static unsigned peek_live(struct xlat *x, int32_t target, unsigned depth)
 static void liveness(struct xlat *x)
 {
 	struct xinsn *last = &x->insn[x->n - 1];
-	unsigned live;
+	unsigned live, first_vec = 0;
 
 	switch (last->kind) {
 	case K_JMP:
@@ -708,6 +711,8 @@ static void liveness(struct xlat *x)
 	/* Leaving through the table needs them all in the slot. */
 	if ((last->kind == K_JMP || last->kind == K_CALL) && (last->target < 0 || last->target >= (int32_t)PAGE_SIZE))
 		live = F_ALL;
+	while (first_vec < x->n && !x->insn[first_vec].vec)
+		first_vec++;
 	for (unsigned i = x->n; i-- > 0;) {
 		struct xinsn *in = &x->insn[i];
 
@@ -717,7 +722,7 @@ static void liveness(struct xlat *x)
 			live |= in->taken_live;
 		}
 		live = (live & ~in->f_written) | in->f_read;
-		if (x->exact && may_fault(in))
+		if (x->exact && may_fault(in) && (!in->vec || in->mem >= 0 || i == first_vec))
 			live = F_ALL;
 		in->live_in = live;
 	}
@@ -748,29 +753,52 @@ static void decode_block(struct xlat *x, unsigned off, unsigned max)
 	}
 }
 
+/* `flags`: those that SLOT_FLAGS has right; the others are dead. */
+static void x_poll_exit(struct xlat *x, unsigned flags)
+{
+	e_mov_imm32(&x->e, H_RCX, flags);
+	x_side_exit(x, x->b->off, x->j->leave_poll);
+}
+
 static void emit_head(struct xlat *x, unsigned live)
 {
 	struct emit *e = &x->e;
 	struct hmem req = h_gs(offsetof(struct soft_cpu, v.requests));
-	uint8_t *out;
+	unsigned brought = live & peek_live(x, x->b->off, PEEK_DEPTH); /* by chained arrivals */
+	uint8_t *out, *in = NULL;
 
 	while ((uintptr_t)e->p & 15)
 		e1(e, 0xcc);
+	if (live) {
+		/* A loop comes back here with flags that it needs. */
+		x->b->entry_loop = e->p;
+		e_op_mem(e, 0, 0x8b, H_RCX, &req);
+		e1(e, 0xe3); /* jrcxz */
+		in = e->p;
+		e1(e, 0);
+		out = e_jmp(e);
+		x_swap(x);
+		e_patch(out, e->p);
+		x_flags_save(x);
+		x_poll_exit(x, brought);
+		x_swap(x);
+	}
 	x->b->entry_b = e->p + x->j->rx_delta;
 	e_op_mem(e, 0, 0x83, 7, &req); /* cmp dword gs:[requests], 0 */
 	e1(e, 0);
 	out = e_jcc(e, CC_NE);
 	x_swap(x);
-	e_patch(out, x->e.p);
-	x_side_exit(x, x->b->off, x->j->leave[REASON_POLL]);
+	e_patch(out, e->p);
+	x_poll_exit(x, brought); /* an exit that was not linked yet had no more than these either */
 	x_swap(x);
 	if (!live) {
-		x->b->entry_a = x->b->entry_b - x->j->rx_delta;
+		x->b->entry_a = x->b->entry_loop = x->b->entry_b - x->j->rx_delta;
 		return;
 	}
 	x->slot = F_ALL;
 	x_flags_to_host(x, F_ALL);
 	x->b->entry_a = e->p;
+	*in = (uint8_t)(e->p - (in + 1));
 	/* Chained arrivals bring the flags in the host only. */
 	x->slot = 0;
 	x->host = F_ALL;
@@ -903,6 +931,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 	keep_sites(x);
 	if (!publish(j, b))
 		goto none;
+	jit_perf_block(j, b, c->s.rip, x->mmu_index == MMU_USER, j->cold, x->cold);
 	j->hot = x->e.p;
 	j->cold = x->cold;
 	j->n_blocks++;

@@ -35,6 +35,11 @@ static const struct prop soft_props[] = {
      .offset = offsetof(struct soft_accel, jit_exact_flags),
      .def = "on",
      .help = "show a fault handler also those arithmetic flags that no instruction will read (costs a few percent)"},
+    {.name = "perf-map",
+     .kind = PROP_BOOL,
+     .offset = offsetof(struct soft_accel, perf_map),
+     .def = "off",
+     .help = "write /tmp/perf-PID.map, by which perf names translated code"},
     {.name = "lockstep",
      .kind = PROP_BOOL,
      .offset = offsetof(struct soft_accel, lockstep),
@@ -110,6 +115,10 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 	if (type_init(&soft_accel_ops.type, s, err) ||
 	    (options && type_set_opts(&soft_accel_ops.type, s, options, except, err)))
 		goto fail;
+	if (s->perf_map && !s->jit_on) {
+		err_set(err, -EINVAL, "accel soft: perf-map=on is about translated code, and jit=off makes none");
+		goto fail;
+	}
 	s->code_pages = cfg->mem->pages;
 	if (codesync_init(&s->a, err) || code_init(&s->a, err))
 		goto fail;

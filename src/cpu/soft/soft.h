@@ -322,6 +322,9 @@ static inline void codesync_check(struct soft_cpu *c)
 int interp_run(struct soft_cpu *c, unsigned max_insns);
 /* Exactly one instruction. */
 int interp_step(struct soft_cpu *c);
+/* The instruction at s.rip, valid until the next call of any of these. NULL: it cannot be fetched, an exception is
+ * recorded. */
+const struct insn *interp_peek(struct soft_cpu *c);
 int interp_init(struct soft_cpu *c, struct err *err);
 void interp_fini(struct soft_cpu *c);
 
@@ -377,7 +380,7 @@ struct soft_accel {
 	struct code_map *code;
 	struct codesync *codesync;
 	struct jit *jit;
-	bool jit_on, lockstep, jit_always, jit_exact_flags;
+	bool jit_on, lockstep, jit_always, jit_exact_flags, perf_map;
 	uint32_t jit_threshold; /* executions of a block before it is translated */
 	/* soft.c, kvmclock.c */
 	pthread_mutex_t lock;

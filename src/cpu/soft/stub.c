@@ -544,7 +544,7 @@ static unsigned stub_hash(const struct plan *p)
 	return (unsigned)((h * 0x9e3779b97f4a7c15ull) >> (64 - STUB_HASH_BITS));
 }
 
-static bool x87_is_control(ZydisMnemonic m)
+bool x87_is_control(ZydisMnemonic m)
 {
 	switch (m) {
 	case ZYDIS_MNEMONIC_FNINIT:

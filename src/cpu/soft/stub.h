@@ -37,6 +37,13 @@ struct stub {
 int stub_call(struct soft_cpu *c, const struct stub *s, void *mem);
 const struct stub *stub_make(struct soft_cpu *c, const struct insn *i);
 
+/* x87 instructions that leave FIP, FDP and FOP alone. */
+bool x87_is_control(ZydisMnemonic m);
+/* FOP of an x87 instruction of that length. */
+uint16_t x87_opcode(const uint8_t *bytes, unsigned length);
+/* Offsets in the FXSAVE64 image. */
+enum { FX_FOP = 6, FX_FIP = 8, FX_FDP = 16 };
+
 /* Where the host's standard XSAVE layout has each component, from CPUID leaf 0xd. */
 struct xsave_layout {
 	uint16_t ymm_high, opmask, zmm_high, zmm_16_31; /* byte offsets, 0 = absent */

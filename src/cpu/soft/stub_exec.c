@@ -83,16 +83,13 @@ static int stub_fault(struct soft_cpu *c, int fault)
 }
 
 /* The opcode as FOP keeps it: low three bits of D8..DF, then ModRM. */
-static uint16_t x87_opcode(const struct insn *i)
+uint16_t x87_opcode(const uint8_t *bytes, unsigned length)
 {
-	for (unsigned k = 0; k + 1 < i->length; k++)
-		if ((i->bytes[k] & 0xf8) == 0xd8)
-			return (uint16_t)((i->bytes[k] & 7) << 8 | i->bytes[k + 1]);
+	for (unsigned k = 0; k + 1 < length; k++)
+		if ((bytes[k] & 0xf8) == 0xd8)
+			return (uint16_t)((bytes[k] & 7) << 8 | bytes[k + 1]);
 	return 0;
 }
-
-/* Offsets in the FXSAVE64 image. */
-enum { FX_FOP = 6, FX_FIP = 8, FX_FDP = 16 };
 
 /* The environment as FNSTENV and FNSAVE store it (16- or 32-bit form) has pointers; put the guest's there. */
 static void x87_env_pointers(struct soft_cpu *c, const struct insn *i, uint8_t *env, bool load)
@@ -155,7 +152,7 @@ static int run_x87(struct soft_cpu *c, const struct insn *i, const struct stub *
 	case ZYDIS_MNEMONIC_FRSTOR: x87_env_pointers(c, i, mem, true); return 0;
 	default:
 		if (s->x87_pointers) {
-			fop = x87_opcode(i);
+			fop = x87_opcode(i->bytes, i->length);
 			fip = c->s.rip;
 			c->x87_cs = c->s.seg[S_CS].sel;
 			if (i->mem_op != INSN_NO_REG) {
