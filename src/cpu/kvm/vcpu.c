@@ -103,6 +103,17 @@ struct vcpu *kvm_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, 
 		err_set_errno(err, -errno, "kvm: cannot map vCPU %u", index);
 		goto fail;
 	}
+	/*
+	 * A KVM loaded before its host's kernel has refined the TSC's frequency gives the vCPU none at all when the
+	 * processor cannot scale it; the guest would then run without a working timer and hang at boot.
+	 */
+	if (kvm_ioctl_value(kv->fd, KVM_GET_TSC_KHZ, 0) == 0) {
+		err_set(err,
+			"kvm: vCPU %u has no TSC frequency (the kvm module was loaded before the host knew its own); "
+			"reload the kvm modules, or use -accel soft",
+			index);
+		goto fail;
+	}
 	if (cpuid_set(kv, a->cfg.model, err) < 0)
 		goto fail;
 	rc = kvm_ioctl(kv->fd, KVM_GET_LAPIC, &kv->lapic_reset);
