@@ -108,7 +108,7 @@ struct vcpu *kvm_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, 
 	 * processor cannot scale it; the guest would then run without a working timer and hang at boot.
 	 */
 	if (kvm_ioctl_value(kv->fd, KVM_GET_TSC_KHZ, 0) == 0) {
-		err_set(err,
+		err_set(err, -ENXIO,
 			"kvm: vCPU %u has no TSC frequency (the kvm module was loaded before the host knew its own); "
 			"reload the kvm modules, or use -accel soft",
 			index);
