@@ -7,8 +7,7 @@
  * Delivery computes and writes the whole frame before it changes a register, so
  * a fault inside it leaves the interrupted state intact for the next fault.
  *
- * Not modelled: task gates (#GP with a note in the log), virtual-8086
- * redirection (CR4.VME is not advertised).
+ * Not modelled: virtual-8086 redirection (CR4.VME is not advertised).
  */
 #include "cpu/soft/sys.h"
 
@@ -136,10 +135,7 @@ static int gate_read(struct soft_cpu *c, const struct event *e, struct gate *g)
 		g->offset |= (uint64_t)ld32le(buf + 8) << 32;
 		if (g->type != DESC_INT_GATE && g->type != DESC_TRAP_GATE)
 			return soft_raise_code(c, EXC_GP, err | e->ext);
-	} else if (g->type == DESC_TASK_GATE) {
-		log_diag(LOG_UNIMP, "cpu %u: task gate for vector %u: #GP instead", c->v.index, e->vector);
-		return soft_raise_code(c, EXC_GP, err | e->ext);
-	} else if ((g->type & ~9u) != DESC_INT_GATE16) {
+	} else if (g->type != DESC_TASK_GATE && (g->type & ~9u) != DESC_INT_GATE16) {
 		return soft_raise_code(c, EXC_GP, err | e->ext);
 	}
 	if (e->kind == EVENT_SOFTWARE && g->dpl < c->cpl)
@@ -224,6 +220,20 @@ static int deliver_long(struct soft_cpu *c, const struct event *e)
 	return 0;
 }
 
+/* Through a task gate: the handler is a task of its own. */
+static int deliver_task(struct soft_cpu *c, const struct event *e, const struct gate *g)
+{
+	struct task_event t = {.why = TASK_INT,
+			       .next_eip = e->rip,
+			       .flags = e->rflags,
+			       .ext = e->ext,
+			       .has_code = e->has_code,
+			       .code = e->code};
+	struct descriptor tss;
+
+	return task_gate_tss(c, g->sel, e->ext, &tss) || task_switch(c, &tss, &t) ? EXC_RAISED : 0;
+}
+
 static int push_vm86_segments(struct soft_cpu *c, struct stack_ref *st, unsigned size)
 {
 	static const uint8_t order[] = {S_GS, S_FS, S_DS, S_ES};
@@ -244,8 +254,13 @@ static int deliver_legacy(struct soft_cpu *c, const struct event *e)
 	unsigned cpl, size;
 	uint16_t ss_sel = 0;
 
-	if (gate_read(c, e, &g) || gate_code(c, e, &g, &code, &cpl))
+	if (gate_read(c, e, &g))
 		return EXC_RAISED;
+	if (g.type == DESC_TASK_GATE)
+		return deliver_task(c, e, &g);
+	if (gate_code(c, e, &g, &code, &cpl))
+		return EXC_RAISED;
+	st.err = e->ext;
 	size = g.type & 8 ? 4 : 2;
 	if (g.offset > code.seg.limit)
 		return soft_raise_code(c, EXC_GP, e->ext);
@@ -258,6 +273,7 @@ static int deliver_legacy(struct soft_cpu *c, const struct event *e)
 		st.mask = ss.seg.db ? 0xffffffff : 0xffff;
 		st.seg = &ss.seg;
 		st.mmu_index = MMU_KERNEL;
+		st.err = (ss_sel & ~SEL_RPL) | e->ext;
 		if (vm86 && push_vm86_segments(c, &st, size))
 			return EXC_RAISED;
 		if (stack_ref_push(c, &st, size, c->s.seg[S_SS].sel) || stack_ref_push(c, &st, size, c->s.gpr[R_RSP]))
@@ -300,6 +316,7 @@ static int deliver_real(struct soft_cpu *c, const struct event *e)
 
 static int deliver(struct soft_cpu *c, const struct event *e)
 {
+	c->handler_entered = true;
 	if (!(c->s.cr0 & CR0_PE))
 		return deliver_real(c, e);
 	return sys_long(c) ? deliver_long(c, e) : deliver_legacy(c, e);
@@ -573,10 +590,9 @@ int exc_iret(struct soft_cpu *c, const struct insn *i)
 	if (!sys_protected(c)) {
 		r = iret_real(c, i->opsize);
 	} else if (c->s.rflags & FLAG_NT) {
-		/* Nested task: no hardware task switches here, and none in long mode. */
-		if (!sys_long(c))
-			log_diag(LOG_UNIMP, "cpu %u: IRET of a nested task: #GP instead", c->v.index);
-		return sys_gp0(c);
+		if (sys_long(c))
+			return sys_gp0(c);
+		r = task_return(c, c->s.rip + i->length);
 	} else {
 		r = iret_protected(c, i->opsize);
 	}

@@ -56,6 +56,7 @@ struct mmu_private {
 	unsigned nwatch;
 	struct mmu_watch watch[4];
 	uint64_t watch_hit;
+	bool align_check;
 };
 
 static uint32_t large_hash(uint64_t region)
@@ -130,6 +131,7 @@ void mmu_switch_cr3(struct soft_cpu *c, uint64_t cr3, bool noflush)
 	struct mmu_private *m = c->mmu;
 
 	c->s.cr3 = cr3;
+	mmu_load_pdptes(c);
 	m->pcid = c->s.cr4 & CR4_PCIDE ? cr3 & (N_PCID - 1) : 0;
 	if (!noflush || !(c->s.cr4 & CR4_PCIDE)) {
 		mmu_flush_nonglobal(c);
@@ -388,6 +390,8 @@ static int translate_fill(struct soft_cpu *c, uint64_t lin, enum mmu_access a, u
 		return 0;
 	if (unlikely(c->mmu->nwatch) && a != MMU_EXEC && page_watched(c->mmu, t->page))
 		return 0;
+	if (unlikely(c->mmu->align_check) && a != MMU_EXEC && idx == MMU_USER)
+		return 0;
 	if (a != MMU_WRITE) {
 		l1_enter(c, t, a, idx);
 		return 0;
@@ -399,6 +403,24 @@ static int translate_fill(struct soft_cpu *c, uint64_t lin, enum mmu_access a, u
 	if (!(page_bits(c, t) & MEM_PAGE_CODE))
 		l1_enter(c, t, a, idx);
 	return 0;
+}
+
+/* ---- alignment checks ---------------------------------------------------------- */
+
+void mmu_set_align_check(struct soft_cpu *c, bool on)
+{
+	if (on == c->mmu->align_check)
+		return;
+	c->mmu->align_check = on;
+	log_flush(c, &c->mmu->log[0]);
+	log_flush(c, &c->mmu->log[1]);
+}
+
+int mmu_align_check(struct soft_cpu *c, uint64_t lin, unsigned size)
+{
+	if (!c->mmu->align_check || !mmu_misaligned(lin, size))
+		return 0;
+	return soft_raise_code(c, EXC_AC, 0);
 }
 
 /* ---- data breakpoints -------------------------------------------------------- */
@@ -503,6 +525,8 @@ int mmu_load_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t *val
 	struct mmu_page t, t2;
 	uint64_t v = 0;
 
+	if (idx == MMU_USER && mmu_align_check(c, lin, size))
+		return EXC_RAISED;
 	if (translate_fill(c, lin, MMU_READ, idx, &t))
 		return EXC_RAISED;
 	if (first >= size) {
@@ -524,6 +548,8 @@ int mmu_store_slow(struct soft_cpu *c, uint64_t lin, unsigned size, uint64_t val
 	unsigned off = page_off(lin), first = (unsigned)PAGE_SIZE - off;
 	struct mmu_page t, t2;
 
+	if (idx == MMU_USER && mmu_align_check(c, lin, size))
+		return EXC_RAISED;
 	if (translate_fill(c, lin, MMU_WRITE, idx, &t))
 		return EXC_RAISED;
 	if (first >= size) {
@@ -552,6 +578,8 @@ int mmu_host(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a,
 	*host = mmu_hit(c, idx, a, lin, size);
 	if (*host)
 		return 0;
+	if (idx == MMU_USER && a != MMU_EXEC && mmu_align_check(c, lin, size))
+		return EXC_RAISED;
 	if (translate_fill(c, lin, a, idx, &t))
 		return EXC_RAISED;
 	if (unlikely(c->mmu->nwatch) && a != MMU_EXEC)

@@ -21,6 +21,7 @@ struct mmu_page {
 struct mmu_walk {
 	uint64_t reserved; /* physical address bits beyond this model's */
 	bool have_1g;
+	uint64_t pdpte[4]; /* legacy PAE */
 };
 uint64_t mmu_reserved_bits(unsigned phys_bits);
 

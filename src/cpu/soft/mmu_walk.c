@@ -34,7 +34,7 @@
 struct paging_level {
 	uint8_t shift, bits, entry_size;
 	bool may_be_page; /* PS makes it a leaf */
-	bool plain;	  /* PAE's PDPTE: no rights, no A bit */
+	bool plain;	  /* PAE's PDPTE: no rights, no A bit, kept in the CPU */
 	uint64_t reserved, reserved_page;
 };
 static const struct paging_level level_4[] = {{39, 9, 8, false, false, PTE_PS, 0},
@@ -139,7 +139,7 @@ static uint64_t table_root(const struct soft_cpu *c, const struct paging_level *
 {
 	if (top->entry_size == 4)
 		return c->s.cr3 & 0xfffff000;
-	return top->plain ? c->s.cr3 & 0xffffffe0 : c->s.cr3 & PTE_ADDR;
+	return c->s.cr3 & PTE_ADDR;
 }
 
 static uint64_t reserved_bits(const struct soft_cpu *c, const struct paging_level *l, bool leaf, unsigned n)
@@ -154,6 +154,43 @@ static uint64_t reserved_bits(const struct soft_cpu *c, const struct paging_leve
 	if (l->shift == 30 && !l->plain && !params(c)->have_1g)
 		r |= PTE_PS;
 	return r;
+}
+
+/* ---- PAE's pointer table ----------------------------------------------------- */
+
+static bool pae_paging(const struct soft_cpu *c)
+{
+	return (c->s.cr0 & CR0_PG) && (c->s.cr4 & CR4_PAE) && !(c->s.efer & EFER_LMA);
+}
+
+static void pdptes_read(struct soft_cpu *c, uint64_t cr3, uint64_t pdpte[4])
+{
+	for (unsigned n = 0; n < 4; n++) {
+		struct walk_step s = {.gpa = (cr3 & 0xffffffe0) + 8 * n};
+
+		pdpte[n] = entry_read(c, &s, 8);
+	}
+}
+
+int mmu_check_cr3(struct soft_cpu *c, uint64_t cr3)
+{
+	uint64_t pdpte[4];
+
+	if (!pae_paging(c))
+		return 0;
+	pdptes_read(c, cr3, pdpte);
+	for (unsigned n = 0; n < 4; n++)
+		if ((pdpte[n] & PTE_P) && (pdpte[n] & (level_pae[0].reserved | params(c)->reserved)))
+			return soft_raise_code(c, EXC_GP, 0);
+	return 0;
+}
+
+void mmu_load_pdptes(struct soft_cpu *c)
+{
+	struct mmu_walk *w = (struct mmu_walk *)(void *)c->mmu;
+
+	if (pae_paging(c))
+		pdptes_read(c, c->s.cr3, w->pdpte);
 }
 
 /* Physical address of the 4 KiB page inside a leaf. */
@@ -178,6 +215,13 @@ static int walk_once(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 	bool leaf = false;
 
 	for (n = 0; n < nlevels; n++, l++) {
+		if (l->plain) {
+			e = params(c)->pdpte[(lin >> 30) & 3];
+			if (!(e & PTE_P))
+				return page_fault(c, lin, a, idx, 0);
+			table = e & PTE_ADDR;
+			continue;
+		}
 		step[n].gpa = table + ((lin >> l->shift) & ((1u << l->bits) - 1)) * l->entry_size;
 		e = entry_read(c, &step[n], l->entry_size);
 		if (!(e & PTE_P))
@@ -185,9 +229,8 @@ static int walk_once(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 		leaf = l->shift == 12 || (l->may_be_page && (e & PTE_PS) && (l->shift != 22 || c->s.cr4 & CR4_PSE));
 		if (e & reserved_bits(c, l, leaf, l->shift != 12))
 			return page_fault(c, lin, a, idx, PF_P | PF_RSVD);
-		if (!l->plain)
-			rights &= (e & PTE_W ? PG_W : 0) | (e & PTE_U ? PG_U : 0) |
-				  (l->entry_size == 8 && (e & PTE_NX) ? 0 : PG_X);
+		rights &= (e & PTE_W ? PG_W : 0) | (e & PTE_U ? PG_U : 0) |
+			  (l->entry_size == 8 && (e & PTE_NX) ? 0 : PG_X);
 		if (leaf)
 			break;
 		table = l->entry_size == 8 ? e & PTE_ADDR : e & 0xfffff000;
@@ -196,8 +239,10 @@ static int walk_once(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 		return page_fault(c, lin, a, idx, PF_P);
 	for (unsigned i = 0; i <= n; i++) {
 		const struct paging_level *at = l - n + i;
-		uint64_t bits = at->plain ? 0 : PTE_A | (i == n && a == MMU_WRITE ? PTE_D : 0);
+		uint64_t bits = PTE_A | (i == n && a == MMU_WRITE ? PTE_D : 0);
 
+		if (at->plain)
+			continue;
 		if (!entry_set(c, &step[i], at->entry_size, bits) && !last_try)
 			return 1;
 	}

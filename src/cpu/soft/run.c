@@ -57,6 +57,8 @@ void soft_mode_changed(struct soft_cpu *c)
 	c->wp = s->cr0 & CR0_WP;
 	c->nxe = s->efer & EFER_NXE;
 	c->mmu_index = c->cpl == 3 ? MMU_USER : !c->smap || (s->rflags & FLAG_AC) ? MMU_KERNEL_AC : MMU_KERNEL;
+	if (c->mmu)
+		mmu_set_align_check(c, c->cpl == 3 && (s->cr0 & CR0_AM) && (s->rflags & FLAG_AC));
 	c->mode_key = (c->long64 ? SOFT_KEY_LONG64 : 0) | (c->code32 ? SOFT_KEY_CODE32 : 0) |
 		      (c->stack32 && !c->long64 ? SOFT_KEY_STACK32 : 0) |
 		      ((uint32_t)c->mmu_index << SOFT_KEY_MMU_SHIFT) | (c->cpl == 3 ? SOFT_KEY_CPL3 : 0) |
@@ -110,16 +112,29 @@ void soft_debug_changed(struct soft_cpu *c)
 	for (unsigned d = 0; d < 4; d++) {
 		unsigned kind = debug_kind(c, d), len = debug_len(c, d);
 
-		if (!debug_enabled(c, d) || kind == DEBUG_IO)
+		/* Without CR4.DE the encoding of I/O breakpoints is undefined: none. */
+		if (!debug_enabled(c, d) || (kind == DEBUG_IO && !(c->s.cr4 & CR4_DE)))
 			continue;
 		c->debug_active = true;
-		if (kind != DEBUG_EXEC)
+		if (kind == DEBUG_WRITE || kind == DEBUG_ACCESS)
 			w[n++] = (struct mmu_watch){.lin = c->s.dr[d] & ~(uint64_t)(len - 1),
 						    .len = (uint8_t)len,
 						    .dr = (uint8_t)d,
 						    .reads = kind == DEBUG_ACCESS};
 	}
 	mmu_set_watch(c, w, n);
+}
+
+void soft_debug_io(struct soft_cpu *c, uint16_t port, unsigned size)
+{
+	for (unsigned d = 0; d < 4; d++) {
+		unsigned len = debug_len(c, d);
+		uint64_t first = c->s.dr[d] & ~(uint64_t)(len - 1);
+
+		if (debug_enabled(c, d) && debug_kind(c, d) == DEBUG_IO && (c->s.cr4 & CR4_DE) && port < first + len &&
+		    port + size > first)
+			c->io_hit |= (uint8_t)BIT(d);
+	}
 }
 
 /* An instruction breakpoint at rip? DR6 bits. */
@@ -150,11 +165,15 @@ static int run_debug_step(struct soft_cpu *c)
 		}
 	}
 	c->s.rflags &= ~FLAG_RF;
-	c->s.int_shadow = false;
+	c->s.int_shadow = c->handler_entered = false;
+	c->io_hit = 0;
 	r = interp_step(c);
-	hit = mmu_take_watch_hit(c);
+	hit = mmu_take_watch_hit(c) | c->io_hit;
 	if (r)
 		return r;
+	/* INT n, INT3 and INTO cleared TF on their way. */
+	if (c->handler_entered)
+		step = false;
 	/* MOV SS and POP SS delay the trap by an instruction. */
 	if (c->s.int_shadow)
 		return 0;

@@ -259,12 +259,12 @@ static int stack_linear(struct soft_cpu *c, const struct stack_ref *s, uint64_t 
 {
 	if (!s->seg) {
 		if (!sys_canonical(off))
-			return soft_raise_code(c, EXC_SS, 0);
+			return soft_raise_code(c, EXC_SS, s->err);
 		*lin = off;
 		return 0;
 	}
 	if (s->seg->unusable || !limit_ok(s->seg, off, size))
-		return soft_raise_code(c, EXC_SS, 0);
+		return soft_raise_code(c, EXC_SS, s->err);
 	*lin = (uint32_t)(s->base + off);
 	return 0;
 }

@@ -3,13 +3,9 @@
  * Instructions on segments: MOV, PUSH, POP and LxS of segment registers, LLDT
  * LTR LAR LSL VERR VERW ARPL, and far jumps, calls and returns with call gates.
  * AMD64 APM volume 3 (each instruction), volume 2 section 4.11.
- *
- * Not modelled: task switches by far jump or call to a TSS or task gate (#GP
- * with a note in the log; in long mode the architecture itself says #GP).
+ * Far jumps and calls to a TSS or task gate go on in task.c.
  */
 #include "cpu/soft/sys.h"
-
-#include "base/log.h"
 
 /* ---- moves ------------------------------------------------------------------------ */
 
@@ -383,6 +379,7 @@ static int gate_call_inner(struct soft_cpu *c, const struct call_gate *g, const 
 		st.base = ss.seg.base;
 		st.mask = ss.seg.db ? 0xffffffff : 0xffff;
 		st.seg = &ss.seg;
+		st.err = err;
 	}
 	for (unsigned n = 0; n < g->count; n++) {
 		if (stack_ref_pop(c, &old, g->size, &param[n]))
@@ -438,7 +435,7 @@ static int far_system(struct soft_cpu *c, const struct insn *i, const struct des
 		return through_gate(c, i, d, call);
 	if (!d->seg.s && !sys_long(c) &&
 	    (d->seg.type == DESC_TASK_GATE || d->seg.type == DESC_TSS_AVAIL || d->seg.type == DESC_TSS16_AVAIL))
-		log_diag(LOG_UNIMP, "cpu %u: task switch by far transfer: #GP instead", c->v.index);
+		return task_far(c, d, call, c->s.rip + i->length) ? EXC_RAISED : INSN_JUMP;
 	return soft_raise_code(c, EXC_GP, err);
 }
 

@@ -6,6 +6,7 @@
  * exceptions the host raised. Runs in the vCPU's thread.
  */
 #include <pthread.h>
+#include "cpu/soft/mmu.h"
 #include "cpu/soft/stub.h"
 
 /* Locked instructions on memory that is not one piece of host memory: one at a time. */
@@ -91,37 +92,75 @@ uint16_t x87_opcode(const uint8_t *bytes, unsigned length)
 	return 0;
 }
 
-/* The environment as FNSTENV and FNSAVE store it (16- or 32-bit form) has pointers; put the guest's there. */
-static void x87_env_pointers(struct soft_cpu *c, const struct insn *i, uint8_t *env, bool load)
+/*
+ * The environment as FNSTENV and FNSAVE store it has pointers; put the guest's there. Four layouts (SDM volume 1,
+ * 8.1.10): words of 16 or 32 bits, with selectors, or with linear addresses in real and virtual-8086 mode.
+ */
+static void x87_env_store(struct soft_cpu *c, uint8_t *env, bool wide)
+{
+	const uint8_t *x = c->s.xsave;
+	uint16_t fop = ld16le(x + FX_FOP) & 0x7ff;
+	uint64_t fip = ld64le(x + FX_FIP), fdp = ld64le(x + FX_FDP);
+
+	if (c->mode_key & SOFT_KEY_REAL) {
+		uint32_t ip = (uint32_t)(fip + c->x87_cs * 16u), dp = (uint32_t)(fdp + c->x87_ds * 16u);
+
+		if (wide) {
+			st32le(env + 12, ip & 0xffff);
+			st32le(env + 16, ip >> 16 << 12 | fop);
+			st32le(env + 20, dp & 0xffff);
+			st32le(env + 24, dp >> 16 << 12);
+		} else {
+			st16le(env + 6, (uint16_t)ip);
+			st16le(env + 8, (uint16_t)((ip >> 4 & 0xf000) | fop));
+			st16le(env + 10, (uint16_t)dp);
+			st16le(env + 12, (uint16_t)(dp >> 4 & 0xf000));
+		}
+	} else if (wide) {
+		st32le(env + 12, (uint32_t)fip);
+		st16le(env + 16, c->x87_cs);
+		st16le(env + 18, fop);
+		st32le(env + 20, (uint32_t)fdp);
+		st16le(env + 24, c->x87_ds);
+	} else {
+		st16le(env + 6, (uint16_t)fip);
+		st16le(env + 8, c->x87_cs);
+		st16le(env + 10, (uint16_t)fdp);
+		st16le(env + 12, c->x87_ds);
+	}
+}
+
+static void x87_env_load(struct soft_cpu *c, const uint8_t *env, bool wide)
 {
 	uint8_t *x = c->s.xsave;
+	uint16_t fop;
+	uint64_t fip, fdp;
 
-	if (i->mem_size == 14 || i->mem_size == 94) {
-		if (load) {
-			st16le(x + FX_FOP, 0);
-			st64le(x + FX_FIP, ld16le(env + 6));
-			c->x87_cs = ld16le(env + 8);
-			st64le(x + FX_FDP, ld16le(env + 10));
-			c->x87_ds = ld16le(env + 12);
+	if (c->mode_key & SOFT_KEY_REAL) {
+		fop = wide ? ld16le(env + 16) : ld16le(env + 8);
+		if (wide) {
+			fip = (ld32le(env + 12) & 0xffff) | (ld32le(env + 16) & 0x0ffff000) << 4;
+			fdp = (ld32le(env + 20) & 0xffff) | (ld32le(env + 24) & 0x0ffff000) << 4;
 		} else {
-			st16le(env + 6, (uint16_t)ld64le(x + FX_FIP));
-			st16le(env + 8, c->x87_cs);
-			st16le(env + 10, (uint16_t)ld64le(x + FX_FDP));
-			st16le(env + 12, c->x87_ds);
+			fip = ld16le(env + 6) | (ld16le(env + 8) & 0xf000u) << 4;
+			fdp = ld16le(env + 10) | (ld16le(env + 12) & 0xf000u) << 4;
 		}
-	} else if (load) {
-		st16le(x + FX_FOP, ld32le(env + 16) >> 16 & 0x7ff);
-		st64le(x + FX_FIP, ld32le(env + 12));
-		c->x87_cs = ld16le(env + 16);
-		st64le(x + FX_FDP, ld32le(env + 20));
-		c->x87_ds = ld16le(env + 24);
+		c->x87_cs = c->x87_ds = 0;
 	} else {
-		st32le(env + 12, (uint32_t)ld64le(x + FX_FIP));
-		st16le(env + 16, c->x87_cs);
-		st16le(env + 18, ld16le(x + FX_FOP));
-		st32le(env + 20, (uint32_t)ld64le(x + FX_FDP));
-		st16le(env + 24, c->x87_ds);
+		fop = wide ? ld16le(env + 18) : 0;
+		fip = wide ? ld32le(env + 12) : ld16le(env + 6);
+		fdp = wide ? ld32le(env + 20) : ld16le(env + 10);
+		c->x87_cs = ld16le(env + (wide ? 16 : 8));
+		c->x87_ds = ld16le(env + (wide ? 24 : 12));
 	}
+	st16le(x + FX_FOP, fop & 0x7ff);
+	st64le(x + FX_FIP, fip);
+	st64le(x + FX_FDP, fdp);
+}
+
+static bool x87_env_wide(const struct insn *i)
+{
+	return i->mem_size != 14 && i->mem_size != 94;
 }
 
 static int run_x87(struct soft_cpu *c, const struct insn *i, const struct stub *s, void *mem)
@@ -139,7 +178,7 @@ static int run_x87(struct soft_cpu *c, const struct insn *i, const struct stub *
 		st16le(x + FX_FOP, fop);
 		st64le(x + FX_FIP, fip);
 		st64le(x + FX_FDP, fdp);
-		x87_env_pointers(c, i, mem, false);
+		x87_env_store(c, mem, x87_env_wide(i));
 		if (i->mnemonic == ZYDIS_MNEMONIC_FNSTENV)
 			return 0;
 		__attribute__((fallthrough));
@@ -149,7 +188,7 @@ static int run_x87(struct soft_cpu *c, const struct insn *i, const struct stub *
 		c->x87_cs = c->x87_ds = 0;
 		break;
 	case ZYDIS_MNEMONIC_FLDENV:
-	case ZYDIS_MNEMONIC_FRSTOR: x87_env_pointers(c, i, mem, true); return 0;
+	case ZYDIS_MNEMONIC_FRSTOR: x87_env_load(c, mem, x87_env_wide(i)); return 0;
 	default:
 		if (s->x87_pointers) {
 			fop = x87_opcode(i->bytes, i->length);
@@ -323,6 +362,8 @@ static int stub_mem_slow(struct soft_cpu *c, const struct insn *i, const struct 
 	}
 	if (s->kind != STUB_MEM)
 		return bounce_masked(c, i, s, lin);
+	if (c->mmu_index == MMU_USER && mmu_align_check(c, lin, size))
+		return EXC_RAISED;
 	if ((lin & ~PAGE_MASK) + size <= PAGE_SIZE) {
 		if (mmu_host(c, lin, size, access, c->mmu_index, &host, &flags))
 			return EXC_RAISED;

@@ -11,6 +11,7 @@
 
 #include <sched.h>
 #include "base/log.h"
+#include "cpu/soft/mmu.h"
 
 #define CR4_ALWAYS (CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_PCE | CR4_OSFXSR | CR4_OSXMMEXCPT)
 /* CR4 bits that change what the TLB may hold */
@@ -34,7 +35,7 @@ static bool has(const struct soft_cpu *c, const char *feature)
 
 static int write_cr0(struct soft_cpu *c, uint64_t val)
 {
-	uint64_t old = c->s.cr0;
+	uint64_t old = c->s.cr0, old_efer = c->s.efer;
 
 	if (val >> 32 || ((val & CR0_PG) && !(val & CR0_PE)) || ((val & CR0_NW) && !(val & CR0_CD)))
 		return sys_gp0(c);
@@ -50,6 +51,14 @@ static int write_cr0(struct soft_cpu *c, uint64_t val)
 		c->s.efer &= ~EFER_LMA;
 	}
 	c->s.cr0 = val;
+	if (((old ^ val) & (CR0_PG | CR0_CD | CR0_NW)) && (val & CR0_PG)) {
+		if (mmu_check_cr3(c, c->s.cr3)) {
+			c->s.cr0 = old;
+			c->s.efer = old_efer;
+			return EXC_RAISED;
+		}
+		mmu_load_pdptes(c);
+	}
 	if ((old ^ val) & (CR0_PG | CR0_WP | CR0_PE))
 		mmu_flush_all(c);
 	soft_mode_changed(c);
@@ -83,10 +92,16 @@ static int write_cr4(struct soft_cpu *c, uint64_t val)
 	if (((val & ~old) & CR4_PCIDE) && (!sys_long(c) || (c->s.cr3 & 0xfff)))
 		return sys_gp0(c);
 	c->s.cr4 = val;
+	if (((old ^ val) & (CR4_PAE | CR4_PGE | CR4_PSE | CR4_SMEP)) && mmu_check_cr3(c, c->s.cr3)) {
+		c->s.cr4 = old;
+		return EXC_RAISED;
+	}
 	if ((old ^ val) & CR4_TLB) {
 		mmu_switch_cr3(c, c->s.cr3, false);
 		mmu_flush_all(c);
 	}
+	if ((old ^ val) & CR4_DE)
+		soft_debug_changed(c);
 	soft_mode_changed(c);
 	return INSN_END;
 }
@@ -100,6 +115,8 @@ static int write_cr3(struct soft_cpu *c, uint64_t val)
 		val &= ~CR3_NOFLUSH;
 	if (sys_long(c) && (val >> m->phys_bits))
 		return sys_gp0(c);
+	if (mmu_check_cr3(c, val))
+		return EXC_RAISED;
 	mmu_switch_cr3(c, val, noflush);
 	return INSN_END;
 }

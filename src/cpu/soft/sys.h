@@ -103,6 +103,7 @@ struct stack_ref {
 	uint64_t base, mask, sp;
 	unsigned mmu_index;
 	const struct cpu_segment *seg; /* limit checks outside 64-bit mode; NULL = none */
+	uint32_t err;		       /* error code of #SS: 0, or the new stack's selector and EXT */
 };
 struct stack_ref stack_current(const struct soft_cpu *c);
 int stack_ref_push(struct soft_cpu *c, struct stack_ref *s, unsigned size, uint64_t val);
@@ -114,6 +115,24 @@ void stack_ref_commit(struct soft_cpu *c, const struct stack_ref *s);
 int exc_iret(struct soft_cpu *c, const struct insn *i);
 /* Stack pointer (and SS in legacy mode) for privilege level `dpl` from the TSS. */
 int exc_tss_stack(struct soft_cpu *c, unsigned dpl, unsigned ist, uint32_t ext, uint16_t *ss, uint64_t *sp);
+
+/* ---- task.c: hardware task switches (legacy protected mode) ---- */
+enum task_why { TASK_JMP, TASK_CALL, TASK_INT, TASK_IRET };
+struct task_event {
+	enum task_why why;
+	uint64_t next_eip, flags; /* saved in the old TSS */
+	uint32_t ext;		  /* EXT bit of error codes */
+	bool has_code;		  /* pushed on the new task's stack */
+	uint32_t code;
+};
+/* The TSS that a task gate names, checked: in the GDT, available, present (#GP, #NP). */
+int task_gate_tss(struct soft_cpu *c, uint16_t sel, uint32_t ext, struct descriptor *tss);
+/* Switch. EXC_RAISED: either nothing happened, or the new task runs and faults (see task.c); rip is right for both. */
+int task_switch(struct soft_cpu *c, const struct descriptor *tss, const struct task_event *e);
+/* Far JMP or CALL to `d`, a TSS or a task gate. */
+int task_far(struct soft_cpu *c, const struct descriptor *d, bool call, uint64_t next_eip);
+/* IRET with NT set. */
+int task_return(struct soft_cpu *c, uint64_t next_eip);
 
 /* ---- sys_*.c handlers that tables elsewhere name ---- */
 insn_fn sys_far_call, sys_far_jmp, sys_far_ret, sys_mov_special, sys_mov_sreg, sys_push_seg, sys_pop_seg;
@@ -133,6 +152,8 @@ uint64_t soft_tsc(const struct soft_cpu *c);
 void soft_tsc_update(struct soft_cpu *c); /* after TSC_ADJUST or the machine's clock changed */
 /* After DR7, DR0..3 changed. */
 void soft_debug_changed(struct soft_cpu *c);
+/* A port was accessed while debug_active: I/O breakpoints note it in io_hit. */
+void soft_debug_io(struct soft_cpu *c, uint16_t port, unsigned size);
 void soft_log_state(const struct soft_cpu *c);
 
 /* ---- kvmclock.c ---- */

@@ -35,12 +35,16 @@ static int io_check(struct soft_cpu *c, uint16_t port, unsigned size)
 static uint64_t port_read(struct soft_cpu *c, uint16_t port, unsigned size)
 {
 	c->n_port_io++;
+	if (unlikely(c->debug_active))
+		soft_debug_io(c, port, size);
 	return sys_host(c)->port_read(sys_host(c)->opaque, port, size);
 }
 
 static void port_write(struct soft_cpu *c, uint16_t port, uint64_t val, unsigned size)
 {
 	c->n_port_io++;
+	if (unlikely(c->debug_active))
+		soft_debug_io(c, port, size);
 	sys_host(c)->port_write(sys_host(c)->opaque, port, val, size);
 }
 
@@ -148,8 +152,8 @@ static int io_string(struct soft_cpu *c, const struct insn *i,
 		if (once(c, i, size))
 			return EXC_RAISED;
 		reg_add(c, R_RCX, i->addrsize, -1ull);
-		/* rip stays at the instruction: it goes on after the interrupt. */
-		if (soft_attention(c) && (c->s.gpr[R_RCX] & low_mask(i->addrsize)))
+		/* rip stays at the instruction: it goes on after the interrupt, or the trap of this iteration. */
+		if ((soft_attention(c) || c->debug_active || (c->s.rflags & FLAG_TF)) && (c->s.gpr[R_RCX] & low_mask(i->addrsize)))
 			return INSN_JUMP;
 	}
 	return INSN_NEXT;
