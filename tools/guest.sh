@@ -2,11 +2,76 @@
 # Sourced after setup.sh: Debian's kernels, an initramfs, and a Debian root file system, cached in $cache.
 # Every file appears under its final name only when it is complete.
 
-# guest_kernel cloud|full : unpack Debian's kernel package. Sets kernel (vmlinuz) and kernel_modules (its /lib/modules/VERSION).
+# apt_i386 GET|CACHE ARGUMENT... : apt-get or apt-cache for Debian's i386 packages, with its own lists beside the system's,
+# so that the system needs no foreign architecture. Run in the folder for downloads.
+apt_i386()
+{
+	local tool=apt-$1 dir=$cache/apt-i386
+	shift
+	mkdir -p "$dir/lists/partial" "$dir/archives/partial" && : >"$dir/status" || exit 1
+	"$tool" -o APT::Architecture=i386 -o APT::Architectures::=i386 -o Dir::State::Lists="$dir/lists" \
+		-o Dir::State::status="$dir/status" -o Dir::Cache="$dir" "$@"
+}
+
+# guest_i686 : Debian's 32-bit kernel and a 32-bit busybox. Sets kernel, kernel_modules and busybox.
+guest_i686()
+{
+	local pkg dir=$cache/kernel-i686 tmp
+	if [ ! -f "$dir/done" ]; then
+		mkdir -p "$cache" || exit 1
+		tmp=$(mktemp -d "$cache/kernel.XXXXXX") || exit 1
+		# Sources of other vendors may have no i386: what counts is that the package is found.
+		apt_i386 get update -qq >"$tmp/log" 2>&1
+		pkg=$(apt_i386 cache depends linux-image-686-pae 2>>"$tmp/log" | awk '/Depends: linux-image/ {print $2; exit}')
+		[ -n "$pkg" ] || { tail -5 "$tmp/log" >&2; rm -rf "$tmp"; die "apt finds no linux-image-686-pae for i386"; }
+		say "downloading Debian's kernel $pkg and busybox for i386"
+		(cd "$tmp" && apt_i386 get download -qq "$pkg" busybox-static 2>>log) >&2 || { tail -5 "$tmp/log" >&2; rm -rf "$tmp"; die "downloading $pkg failed"; }
+		for pkg in "$tmp"/*.deb; do
+			dpkg-deb -x "$pkg" "$tmp/root" || { rm -rf "$tmp"; die "unpacking ${pkg##*/} failed"; }
+		done
+		rm -f "$tmp"/*.deb
+		depmod -b "$tmp/root" "$(ls "$tmp/root/lib/modules")" || { rm -rf "$tmp"; die "depmod failed for the 32-bit kernel"; }
+		ln "$tmp"/root/boot/vmlinuz-* "$tmp/vmlinuz"
+		touch "$tmp/done"
+		chmod 755 "$tmp"
+		rm -rf "$dir"
+		mv "$tmp" "$dir" || exit 1
+	fi
+	kernel=$dir/vmlinuz
+	kernel_elf=
+	kernel_modules=$(echo "$dir"/root/lib/modules/*)
+	busybox=$dir/root/bin/busybox
+}
+
+# guest_memtest : Debian's memtest86+. Sets memtest32 and memtest64, images for -kernel.
+guest_memtest()
+{
+	local dir=$cache/memtest tmp
+	if [ ! -f "$dir/memtest86+x64.bin" ]; then
+		mkdir -p "$cache" || exit 1
+		tmp=$(mktemp -d "$cache/memtest.XXXXXX") || exit 1
+		(cd "$tmp" && apt-get download -qq memtest86+ 2>log) >&2 || { tail -5 "$tmp/log" >&2; rm -rf "$tmp"; die "downloading memtest86+ failed"; }
+		dpkg-deb -x "$tmp"/*.deb "$tmp/root" && chmod 755 "$tmp/root/boot" || { rm -rf "$tmp"; die "unpacking memtest86+ failed"; }
+		rm -rf "$dir"
+		mv "$tmp/root/boot" "$dir" || exit 1
+		rm -rf "$tmp"
+	fi
+	memtest32=$dir/memtest86+ia32.bin
+	memtest64=$dir/memtest86+x64.bin
+}
+
+# guest_kernel cloud|full|i686 : unpack Debian's kernel package. Sets kernel (vmlinuz), kernel_modules (its
+# /lib/modules/VERSION), and the busybox that runs on it.
 guest_kernel()
 {
 	local flavour=$1 meta pkg dir=$cache/kernel-$1 tmp
-	case $flavour in cloud) meta=linux-image-cloud-amd64 ;; full) meta=linux-image-amd64 ;; *) die "no kernel flavour '$flavour' (cloud, full)" ;; esac
+	busybox=/bin/busybox
+	case $flavour in
+	cloud) meta=linux-image-cloud-amd64 ;;
+	full) meta=linux-image-amd64 ;;
+	i686) guest_i686; return ;;
+	*) die "no kernel flavour '$flavour' (cloud, full, i686)" ;;
+	esac
 	if [ ! -f "$dir/done" ]; then
 		mkdir -p "$cache" || exit 1
 		tmp=$(mktemp -d "$cache/kernel.XXXXXX") || exit 1
@@ -42,8 +107,8 @@ guest_initramfs()
 	[ "$out" -nt "$init" ] && [ "$out" -nt "$kernel" ] && [ "$out" -nt "$top/tools/guest.sh" ] && return 0
 	tmp=$(mktemp -d "$cache/initramfs.XXXXXX") || exit 1
 	mkdir -p "$tmp"/{bin,dev,proc,sys,tmp,run,root,modules}
-	cp /bin/busybox "$tmp/bin/busybox"
-	for f in $(/bin/busybox --list); do [ -e "$tmp/bin/$f" ] || ln -s busybox "$tmp/bin/$f"; done
+	cp "$busybox" "$tmp/bin/busybox"
+	for f in $("$busybox" --list); do [ -e "$tmp/bin/$f" ] || ln -s busybox "$tmp/bin/$f"; done
 	for m in "$@"; do
 		modprobe -d "$(dirname "$(dirname "$(dirname "$kernel_modules")")")" -S "$(basename "$kernel_modules")" --show-depends "$m" 2>/dev/null |
 			awk '$1 == "insmod" { print $2 }'

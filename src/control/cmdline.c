@@ -338,7 +338,7 @@ static const struct cmd_option cmd_table[] = {
     {"nic", "none", "network: only none", CMD_FN, 0, cmd_set_net},
     {"nodefaults", NULL, "no serial port or monitor that was not asked for", CMD_FLAG, AT(vm.no_defaults), NULL},
     {"no-user-config", NULL, "accepted: there are no configuration files", CMD_CALL, 0, cmd_nothing},
-    {"kernel", "FILE", "Linux bzImage or PVH ELF kernel to start", CMD_TEXT, AT(vm.kernel), NULL},
+    {"kernel", "FILE", "Linux bzImage, multiboot or PVH ELF kernel to start", CMD_TEXT, AT(vm.kernel), NULL},
     {"initrd", "FILE[,FILE...]", "initial RAM disks, joined in this order", CMD_FN, 0, cmd_set_initrd},
     {"append", "TEXT", "the kernel's command line", CMD_TEXT, AT(vm.append), NULL},
     {"boot", "[order=]DRIVES[,...]", "boot order", CMD_FN, 0, cmd_set_boot},

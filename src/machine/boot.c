@@ -230,8 +230,11 @@ int boot_load(const struct boot_env *env, struct cpu_state *bsp, struct err *err
 {
 	static const uint8_t elf_magic[4] = {0x7f, 'E', 'L', 'F'};
 	uint8_t magic[4];
-	int r = boot_file_read(env->kernel, 0, magic, sizeof(magic), err);
+	int r = boot_load_multiboot(env, bsp, err);
 
+	if (r != 1)
+		return r;
+	r = boot_file_read(env->kernel, 0, magic, sizeof(magic), err);
 	if (r)
 		return r;
 	if (!memcmp(magic, elf_magic, sizeof(magic)))

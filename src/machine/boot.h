@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Direct kernel boot: -kernel, -initrd and -append without firmware. A bzImage
- * starts by Linux's 64-bit protocol (boot_linux.c), an ELF file by its PVH entry
- * point (boot_pvh.c). Main loop's thread, with the vCPUs stopped; the files stay
+ * starts by Linux's 64- or 32-bit protocol (boot_linux.c), a file with a multiboot
+ * header by that (boot_multiboot.c), another ELF file by its PVH entry point
+ * (boot_pvh.c). Main loop's thread, with the vCPUs stopped; the files stay
  * open and are read again at each reset, straight into guest RAM.
  */
 #ifndef KELVIN_MACHINE_BOOT_H
@@ -71,8 +72,29 @@ struct boot_env {
 int boot_load(const struct boot_env *env, struct cpu_state *bsp, struct err *err);
 int boot_load_linux(const struct boot_env *env, struct cpu_state *bsp, struct err *err);
 int boot_load_pvh(const struct boot_env *env, struct cpu_state *bsp, struct err *err);
+/* 1 when the file is not for multiboot. */
+int boot_load_multiboot(const struct boot_env *env, struct cpu_state *bsp, struct err *err);
 
 /* ---- shared by the protocols ------------------------------------------- */
+
+#define BOOT_ELF_MAX_PHDRS 64
+/* One program header, of either ELF class. */
+struct boot_elf_segment {
+	uint32_t type;
+	uint64_t offset, paddr, filesz, memsz, align;
+};
+struct boot_elf {
+	struct boot_elf_segment seg[BOOT_ELF_MAX_PHDRS];
+	unsigned n;
+	bool is64;
+	uint64_t entry; /* e_entry, a virtual address */
+	uint64_t end;	/* of the highest segment, after boot_elf_load */
+};
+int boot_elf_read(const struct boot_env *env, struct boot_elf *img, struct err *err);
+/* All PT_LOAD segments to their physical addresses; `entry` must lie in one of them. */
+int boot_elf_load(const struct boot_env *env, struct boot_elf *img, uint64_t entry, struct err *err);
+/* -ENOEXEC with what is wrong with the file. */
+int boot_elf_bad(const struct boot_env *env, struct err *err, const char *why);
 int boot_write(const struct boot_env *env, uint64_t gpa, const void *buf, uint64_t len, struct err *err);
 /* The command line and its NUL at BOOT_CMDLINE_ADDR; `max`: characters the kernel accepts. */
 int boot_write_cmdline(const struct boot_env *env, uint64_t max, struct err *err);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Linux's 64-bit boot protocol for bzImage (the kernel's documentation, "The
- * Linux/x86 Boot Protocol", sections "The Real-Mode Kernel Header" and "64-bit
- * Boot Protocol"): the protected-mode part goes to its preferred address,
- * struct boot_params describes the machine, and CPU 0 starts in long mode with
- * the first 4 GB mapped one to one.
+ * Linux's boot protocols for bzImage (the kernel's documentation, "The Linux/x86
+ * Boot Protocol", sections "The Real-Mode Kernel Header", "32-bit Boot Protocol"
+ * and "64-bit Boot Protocol"): the protected-mode part goes to its preferred
+ * address, and struct boot_params describes the machine. A kernel with a 64-bit
+ * entry point starts there in long mode with the first 4 GB mapped one to one,
+ * any other at its first byte in 32-bit protected mode without paging.
  */
 #include "machine/boot.h"
 #include <errno.h>
@@ -47,7 +48,11 @@
 
 #define BOOT_FLAG	 0xaa55
 #define HDR_MAGIC_VALUE	 0x53726448 /* "HdrS" */
-#define VERSION_MIN	 0x020c	    /* first with xloadflags */
+#define VERSION_MIN	 0x0203	    /* a command line and the RAM disk's limit */
+#define VERSION_RELOC	 0x0205
+#define VERSION_CMDLINE	 0x0206
+#define VERSION_PREF	 0x020a
+#define VERSION_XLOAD	 0x020c
 #define LOADFLAG_HIGH	 BIT(0)
 #define XLF_KERNEL_64	 BIT(0)
 #define LOADER_UNDEFINED 0xff
@@ -59,6 +64,7 @@ struct linux_header {
 	uint64_t file_off; /* of the protected-mode part */
 	uint64_t file_len;
 	uint64_t load_addr, init_size;
+	bool is64;
 };
 
 /* Page-table entry bits (SDM volume 3, table 4-15) */
@@ -67,6 +73,23 @@ struct linux_header {
 #define PTE_LARGE   BIT(7)
 
 /* ---- header ------------------------------------------------------------ */
+
+/* Fields that this version of the protocol does not have read as what the older protocol implies. */
+static void hide_later_fields(uint8_t *raw)
+{
+	uint16_t version = ld16le(&raw[HDR_VERSION]);
+
+	if (version < VERSION_RELOC) {
+		st32le(&raw[HDR_KERNEL_ALIGNMENT], 0);
+		raw[HDR_RELOCATABLE] = 0;
+	}
+	if (version < VERSION_CMDLINE)
+		st32le(&raw[HDR_CMDLINE_SIZE], 0);
+	if (version < VERSION_PREF) {
+		st64le(&raw[HDR_PREF_ADDRESS], BOOT_HIGH_START);
+		st32le(&raw[HDR_INIT_SIZE], 0);
+	}
+}
 
 static int linux_read_header(const struct boot_env *env, struct linux_header *h, struct err *err)
 {
@@ -81,28 +104,28 @@ static int linux_read_header(const struct boot_env *env, struct linux_header *h,
 	if (r)
 		return r;
 	if (ld16le(&h->raw[HDR_BOOT_FLAG]) != BOOT_FLAG || ld32le(&h->raw[HDR_MAGIC]) != HDR_MAGIC_VALUE)
-		return err_set(
-		    err, -ENOEXEC,
-		    "kernel \"%s\": is neither a Linux bzImage nor an ELF file; use a vmlinuz or vmlinux of x86-64",
-		    f->path);
+		return err_set(err, -ENOEXEC,
+			       "kernel \"%s\": is neither a Linux bzImage nor an ELF or multiboot file; use a vmlinuz "
+			       "or vmlinux for x86",
+			       f->path);
 	if (ld16le(&h->raw[HDR_VERSION]) < VERSION_MIN)
 		return err_set(err, -ENOEXEC,
-			       "kernel \"%s\": boot protocol %u.%02u is too old; 2.12 (Linux 3.8) is needed", f->path,
-			       h->raw[HDR_VERSION + 1], h->raw[HDR_VERSION]);
+			       "kernel \"%s\": boot protocol %u.%02u is too old; 2.03 (Linux 2.4.18) is needed",
+			       f->path, h->raw[HDR_VERSION + 1], h->raw[HDR_VERSION]);
 	if (!(h->raw[HDR_LOADFLAGS] & LOADFLAG_HIGH))
 		return err_set(err, -ENOEXEC, "kernel \"%s\": is a zImage, which loads below 1 MiB; use a bzImage",
 			       f->path);
-	if (!(ld16le(&h->raw[HDR_XLOADFLAGS]) & XLF_KERNEL_64))
-		return err_set(err, -ENOEXEC, "kernel \"%s\": has no 64-bit entry point; use an x86-64 kernel",
-			       f->path);
+	h->is64 = ld16le(&h->raw[HDR_VERSION]) >= VERSION_XLOAD && (ld16le(&h->raw[HDR_XLOADFLAGS]) & XLF_KERNEL_64);
+	hide_later_fields(h->raw);
 	sectors = h->raw[HDR_SETUP_SECTS] ? h->raw[HDR_SETUP_SECTS] : 4;
 	h->file_off = (sectors + 1) * 512;
 	if (h->file_off >= f->size)
 		return err_set(err, -ENOEXEC, "kernel \"%s\": is cut short: its setup part alone has %llu bytes",
 			       f->path, (unsigned long long)h->file_off);
 	h->file_len = f->size - h->file_off;
-	/* Whatever follows the paragraphs the header counts (a signature) need not be loaded, but may. */
-	if (h->file_len < (uint64_t)ld32le(&h->raw[HDR_SYSSIZE]) * 16)
+	/* Whatever follows the paragraphs the header counts (a signature) need not be loaded, but may; the last
+	 * paragraph need not be whole (memtest86+). */
+	if (h->file_len + 15 < (uint64_t)ld32le(&h->raw[HDR_SYSSIZE]) * 16)
 		return err_set(err, -ENOEXEC, "kernel \"%s\": is cut short: %llu bytes of %llu", f->path,
 			       (unsigned long long)f->size,
 			       (unsigned long long)(h->file_off + (uint64_t)ld32le(&h->raw[HDR_SYSSIZE]) * 16));
@@ -204,18 +227,24 @@ static int linux_write_page_tables(const struct boot_env *env, struct err *err)
 
 static int linux_set_cpu(const struct boot_env *env, const struct linux_header *h, struct cpu_state *s, struct err *err)
 {
-	int r = linux_write_page_tables(env, err);
+	int r = h->is64 ? linux_write_page_tables(env, err) : 0;
 
 	if (!r)
-		r = boot_set_segments(env, s, 64, err);
+		r = boot_set_segments(env, s, h->is64 ? 64 : 32, err);
 	if (r)
 		return r;
-	s->cr0 = CR0_PE | CR0_ET | CR0_NE | CR0_WP | CR0_PG;
-	s->cr3 = BOOT_PAGE_TABLES;
-	s->cr4 = CR4_PAE;
-	s->efer = EFER_LME | EFER_LMA;
 	s->rflags = 2; /* interrupts off */
-	s->rip = h->load_addr + ENTRY_64;
+	if (h->is64) {
+		s->cr0 = CR0_PE | CR0_ET | CR0_NE | CR0_WP | CR0_PG;
+		s->cr3 = BOOT_PAGE_TABLES;
+		s->cr4 = CR4_PAE;
+		s->efer = EFER_LME | EFER_LMA;
+		s->rip = h->load_addr + ENTRY_64;
+	} else {
+		s->cr0 = CR0_PE | CR0_ET;
+		s->cr3 = s->cr4 = s->efer = 0;
+		s->rip = h->load_addr;
+	}
 	s->gpr[R_RSI] = BOOT_PARAMS_ADDR;
 	s->gpr[R_RSP] = BOOT_STACK_TOP;
 	s->mp_state = MP_RUNNING;

@@ -229,8 +229,8 @@ static int walk_once(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 		leaf = l->shift == 12 || (l->may_be_page && (e & PTE_PS) && (l->shift != 22 || c->s.cr4 & CR4_PSE));
 		if (e & reserved_bits(c, l, leaf, l->shift != 12))
 			return page_fault(c, lin, a, idx, PF_P | PF_RSVD);
-		rights &= (e & PTE_W ? PG_W : 0) | (e & PTE_U ? PG_U : 0) |
-			  (l->entry_size == 8 && (e & PTE_NX) ? 0 : PG_X);
+		rights &=
+		    (e & PTE_W ? PG_W : 0) | (e & PTE_U ? PG_U : 0) | (l->entry_size == 8 && (e & PTE_NX) ? 0 : PG_X);
 		if (leaf)
 			break;
 		table = l->entry_size == 8 ? e & PTE_ADDR : e & 0xfffff000;

@@ -156,7 +156,7 @@ struct soft_cpu {
 	uint64_t n_insns, n_blocks_decoded, n_block_hits, n_tlb_misses, n_page_walks, n_exceptions, n_interrupts,
 	    n_port_io, n_mmio, n_halts, n_tlb_flushes, n_code_invalidations, n_jit_blocks, n_jit_exits, n_first_insn_ns;
 	/* run.c, sys.c */
-	bool vendor_intel; /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
+	bool vendor_intel;    /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
 	bool debug_active;    /* DR7 enables something: run.c steps */
 	bool handler_entered; /* by this instruction: an INT clears TF and is not stepped over */
 	uint8_t io_hit;	      /* I/O breakpoints of this instruction: DR6 bits */

@@ -153,7 +153,8 @@ static int io_string(struct soft_cpu *c, const struct insn *i,
 			return EXC_RAISED;
 		reg_add(c, R_RCX, i->addrsize, -1ull);
 		/* rip stays at the instruction: it goes on after the interrupt, or the trap of this iteration. */
-		if ((soft_attention(c) || c->debug_active || (c->s.rflags & FLAG_TF)) && (c->s.gpr[R_RCX] & low_mask(i->addrsize)))
+		if ((soft_attention(c) || c->debug_active || (c->s.rflags & FLAG_TF)) &&
+		    (c->s.gpr[R_RCX] & low_mask(i->addrsize)))
 			return INSN_JUMP;
 	}
 	return INSN_NEXT;
