@@ -15,7 +15,7 @@
 #include "base/util.h"
 #include "block/driver.h"
 
-static const struct block_driver *const driver_table[] = {&block_raw_driver, &block_qcow2_driver};
+static const struct block_driver *const driver_table[] = {&block_raw_driver, &block_qcow2_driver, &block_qed_driver};
 
 static const struct block_driver *find_driver(const char *format)
 {
@@ -45,7 +45,7 @@ static int choose_driver(struct block_node *n, const struct block_open *o, struc
 	if (block_format_known(format))
 		return err_set(err, -ENOTSUP, "image '%s': format '%s' is not implemented yet; convert it to raw",
 			       o->filename, format);
-	return err_set(err, -EINVAL, "Unknown driver '%s' (formats: raw, qcow2)", format);
+	return err_set(err, -EINVAL, "Unknown driver '%s' (formats: raw, qcow2, qed)", format);
 }
 
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err)
@@ -106,7 +106,9 @@ int block_set_loop(struct block_node *n, struct loop *l, struct err *err)
 	BUG_ON(n->inflight);
 	if (n->loop == l)
 		return 0;
-	ret = block_file_set_loop(n->file, l, err);
+	ret = n->backing ? block_set_loop(n->backing, l, err) : 0;
+	if (!ret)
+		ret = block_file_set_loop(n->file, l, err);
 	if (!ret)
 		n->loop = l;
 	return ret;

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "block/image.h"
 #include "block/qcow2.h"
+#include "block/qed.h"
 
 /* Clusters of the parts, in the order they stand in the file. */
 struct layout {
@@ -125,14 +126,15 @@ static int write_qcow2(int fd, const struct block_create *c, const struct layout
 
 int block_create(const struct block_create *c, struct err *err)
 {
-	const bool qcow2 = strcmp(c->format, "qcow2") == 0;
+	const bool qcow2 = strcmp(c->format, "qcow2") == 0, qed = strcmp(c->format, "qed") == 0;
+	const bool raw = strcmp(c->format, "raw") == 0;
 	struct layout p = {0};
 	int fd, ret = 0;
 
-	if (!qcow2 && strcmp(c->format, "raw") != 0)
-		return err_set(err, -ENOTSUP, "%s: images of format '%s' cannot be made (raw and qcow2 can)",
+	if (!qcow2 && !qed && !raw)
+		return err_set(err, -ENOTSUP, "%s: images of format '%s' cannot be made (raw, qcow2 and qed can)",
 			       c->filename, c->format);
-	if (!qcow2 && c->backing_file)
+	if (raw && c->backing_file)
 		return err_set(err, -ENOTSUP, "%s: Backing file not supported for file format 'raw'", c->filename);
 	if (qcow2)
 		ret = plan(c, &p, err);
@@ -143,10 +145,12 @@ int block_create(const struct block_create *c, struct err *err)
 		return err_set_errno(err, -errno, "%s: could not be made", c->filename);
 	/* Before its contents go: is somebody using it? */
 	ret = block_lock_acquire(fd, false, c->filename, err);
-	if (!ret && (ftruncate(fd, 0) < 0 || (!qcow2 && ftruncate(fd, (off_t)c->size) < 0)))
+	if (!ret && (ftruncate(fd, 0) < 0 || (raw && ftruncate(fd, (off_t)c->size) < 0)))
 		ret = err_set_errno(err, -errno, "%s: could not be resized", c->filename);
 	if (!ret && qcow2)
 		ret = write_qcow2(fd, c, &p, err);
+	if (!ret && qed)
+		ret = qed_create(fd, c, err);
 	close(fd);
 	return ret;
 }

@@ -9,6 +9,9 @@
 
 #include "block/block.h"
 
+struct block_extent;
+struct block_image_info;
+
 struct block_driver {
 	const char *name;
 	/* n->file is open; sets n->size and n->private_data. */
@@ -26,6 +29,9 @@ struct block_driver {
 	int (*snapshot_apply)(struct block_node *n, const char *which, struct err *err);
 	int (*snapshot_delete)(struct block_node *n, const char *which, struct err *err);
 	int (*check)(struct block_node *n, unsigned fix, struct block_check *c, struct err *err);
+	/* The run at `offset`; where a run is not `present`, the backing file is asked next. NULL: as the file says. */
+	int (*map)(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);
+	void (*info)(const struct block_node *n, struct block_image_info *info);
 	bool compresses; /* takes BLOCK_COMPRESS */
 };
 
@@ -44,7 +50,7 @@ struct block_node {
 	struct block_stats stats;
 };
 
-extern const struct block_driver block_raw_driver, block_qcow2_driver;
+extern const struct block_driver block_raw_driver, block_qcow2_driver, block_qed_driver;
 
 /* End a request: counts it, calls done. `ret` is 0 or -errno. */
 void block_complete(struct block_node *n, struct block_req *req, int ret);

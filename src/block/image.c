@@ -38,12 +38,6 @@ static int map_qcow2(struct block_node *n, uint64_t offset, uint64_t len, struct
 	}
 	if (ret || w.ret)
 		return ret ? ret : w.ret;
-	if (w.e.kind == QCOW2_UNALLOCATED && w.q->backing && offset < block_size(w.q->backing)) {
-		len = MIN(w.e.len, block_size(w.q->backing) - offset);
-		ret = block_map(w.q->backing, offset, len, e);
-		e->depth++;
-		return ret;
-	}
 	*e = (struct block_extent){.len = w.e.len, .node = n, .present = w.e.kind != QCOW2_UNALLOCATED};
 	e->data = w.e.kind == QCOW2_DATA || w.e.kind == QCOW2_COMPRESSED;
 	e->zero = !e->data;
@@ -69,9 +63,27 @@ static int map_raw(struct block_node *n, uint64_t offset, uint64_t len, struct b
 	return 0;
 }
 
+int block_map_top(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e)
+{
+	if (n->driver == &block_qcow2_driver)
+		return map_qcow2(n, offset, len, e);
+	return n->driver->map ? n->driver->map(n, offset, len, e) : map_raw(n, offset, len, e);
+}
+
 int block_map(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e)
 {
-	return n->driver == &block_qcow2_driver ? map_qcow2(n, offset, len, e) : map_raw(n, offset, len, e);
+	int ret = block_map_top(n, offset, len, e);
+
+	if (!ret && !e->present && n->backing && offset < block_size(n->backing)) {
+		ret = block_map(n->backing, offset, MIN(e->len, block_size(n->backing) - offset), e);
+		e->depth++;
+	}
+	return ret;
+}
+
+struct block_node *block_backing(const struct block_node *n)
+{
+	return n->backing;
 }
 
 void block_image_info(const struct block_node *n, struct block_image_info *info)
@@ -79,6 +91,8 @@ void block_image_info(const struct block_node *n, struct block_image_info *info)
 	const struct qcow2 *q = n->private_data;
 
 	*info = (struct block_image_info){.backing_file = "", .backing_format = ""};
+	if (n->driver->info)
+		n->driver->info(n, info);
 	if (n->driver != &block_qcow2_driver)
 		return;
 	info->is_qcow2 = true;

@@ -10,7 +10,7 @@ struct block_create {
 	const char *filename, *format;
 	const char *backing_file, *backing_format; /* as they shall stand in the image */
 	uint64_t size;				   /* bytes */
-	uint32_t version, cluster_size, refcount_bits;
+	uint32_t version, cluster_size, refcount_bits, table_size;
 	bool lazy_refcounts, zstd;
 };
 /* Makes or overwrites the file. */
@@ -25,6 +25,9 @@ struct block_extent {
 	const struct block_node *node; /* whose file it is */
 };
 int block_map(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);
+/* What the image itself has there, whatever its backing file: not `present` where it has nothing. */
+int block_map_top(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);
+struct block_node *block_backing(const struct block_node *n); /* NULL: none; the node's */
 
 struct block_image_info {
 	bool is_qcow2;

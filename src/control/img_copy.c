@@ -28,6 +28,8 @@ static int parse_options(const char *text, struct block_create *c, struct opts *
 			return err_set(err, -EINVAL, "Invalid cluster_size '%s'", v);
 		c->cluster_size = (uint32_t)size;
 	}
+	if ((v = opts_get(o, "table_size")))
+		c->table_size = (uint32_t)strtoul(v, NULL, 10);
 	if ((v = opts_get(o, "refcount_bits")))
 		c->refcount_bits = (uint32_t)strtoul(v, NULL, 10);
 	if ((v = opts_get(o, "compat"))) {
@@ -91,7 +93,7 @@ int img_make(const struct img_args *a, const char *name, const char *format, uin
 	c.backing_format = a->backing_format;
 	if (a->options)
 		ret = parse_options(a->options, &c, &o, err);
-	if (!ret && c.backing_file && !c.backing_format)
+	if (!ret && c.backing_file && !c.backing_format && strcmp(format, "qed") != 0)
 		ret = err_set(err, -EINVAL, "%s: a backing file needs its format said: -F FMT", name);
 	if (!ret && c.backing_file && (!a->unsafe_backing || c.size == UINT64_MAX))
 		ret = backing_size(a, &c, &of_backing, err);

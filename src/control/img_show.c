@@ -41,11 +41,10 @@ static void print_info(const char *name, const struct block_node *n, const struc
 	printf("image: %s\nfile format: %s\nvirtual size: %s (%llu bytes)\ndisk size: %s\n", name, block_format(n),
 	       size_text(block_size(n), virt, sizeof(virt)), (unsigned long long)block_size(n),
 	       size_text(block_host_bytes(n), disk, sizeof(disk)));
-	if (!i->is_qcow2)
-		return;
 	if (i->dirty)
 		printf("cleanly shut down: no\n");
-	printf("cluster_size: %u\n", i->cluster_size);
+	if (i->cluster_size)
+		printf("cluster_size: %u\n", i->cluster_size);
 	if (i->backing_file[0]) {
 		printf("backing file: %s", i->backing_file);
 		if (strcmp(full, i->backing_file) != 0)
@@ -54,6 +53,8 @@ static void print_info(const char *name, const struct block_node *n, const struc
 		if (i->backing_format[0])
 			printf("backing file format: %s\n", i->backing_format);
 	}
+	if (!i->is_qcow2)
+		return;
 	printf("Format specific information:\n    compat: %s\n    compression type: %s\n",
 	       i->version == 2 ? "0.10" : "1.1", i->zstd ? "zstd" : "zlib");
 	if (i->version >= 3)
@@ -74,16 +75,17 @@ static json_t *info_json(const char *name, const struct block_node *n, const str
 	json_object_set_new(o, "format", json_string(block_format(n)));
 	json_object_set_new(o, "actual-size", json_integer((json_int_t)block_host_bytes(n)));
 	json_object_set_new(o, "dirty-flag", json_boolean(i->dirty));
-	if (!i->is_qcow2) {
-		json_decref(data);
-		return o;
-	}
-	json_object_set_new(o, "cluster-size", json_integer(i->cluster_size));
+	if (i->cluster_size)
+		json_object_set_new(o, "cluster-size", json_integer(i->cluster_size));
 	if (i->backing_file[0]) {
 		json_object_set_new(o, "backing-filename", json_text(i->backing_file));
 		json_object_set_new(o, "full-backing-filename", json_text(full));
 		if (i->backing_format[0])
 			json_object_set_new(o, "backing-filename-format", json_text(i->backing_format));
+	}
+	if (!i->is_qcow2) {
+		json_decref(data);
+		return o;
 	}
 	json_object_set_new(data, "compat", json_string(i->version == 2 ? "0.10" : "1.1"));
 	json_object_set_new(data, "compression-type", json_string(i->zstd ? "zstd" : "zlib"));

@@ -11,6 +11,21 @@ failed=0
 ok() { "$@" >log 2>&1 || { echo "FAILED ($?): $*"; tail -3 log; failed=1; }; }
 fails() { local want=$1; shift; "$@" >log 2>&1; local rc=$?; [ $rc = "$want" ] || { echo "exit status $rc, not $want: $*"; failed=1; }; }
 
+same()
+{
+	"$kelvin" img "$@" >ours 2>&1
+	qemu-img "$@" >theirs 2>&1
+	sed -i '/^Child node/,$d; /^ *bitmaps/d' theirs
+	cmp -s ours theirs || { echo "differs: $*"; diff ours theirs | head -8; failed=1; }
+}
+same_json()
+{
+	"$kelvin" img "$@" >ours 2>&1
+	qemu-img "$@" >theirs 2>&1
+	python3 -c 'import json; assert json.load(open("ours")) == json.load(open("theirs"))' 2>/dev/null ||
+		{ echo "differs: $*"; diff ours theirs | head -20; failed=1; }
+}
+
 # Every create option: qemu-img finds nothing wrong, and can write to it.
 for o in compat=0.10 compat=1.1 cluster_size=512 cluster_size=2M refcount_bits=1 refcount_bits=64 lazy_refcounts=on \
 	compression_type=zstd cluster_size=512,refcount_bits=64; do
@@ -26,6 +41,25 @@ fails 1 "$kelvin" img create -f qcow2 -o cluster_size=300 c.qcow2 1M
 fails 1 "$kelvin" img create -f qcow2 -o preallocation=full c.qcow2 1M
 fails 1 "$kelvin" img create -f qcow2 -b x.raw c.qcow2 1M
 fails 1 "$kelvin" img create -f vmdk c.vmdk 1M
+
+# QED, made by either side.
+for o in cluster_size=4k,table_size=2 cluster_size=64k,table_size=4 cluster_size=1M,table_size=16 cluster_size=4M,table_size=2; do
+	for maker in qemu-img "$kelvin img"; do
+		ok $maker create -q -f qed -o $o c.qed 20M
+		ok qemu-io -c 'write -P 5 1M 1M' -c 'write -z 8M 64k' c.qed
+		ok qemu-img check c.qed
+		ok "$kelvin" img convert -O raw c.qed c.raw
+		ok qemu-img compare -f qed -F raw c.qed c.raw
+		ok "$kelvin" img convert -O qed -o $o c.raw d.qed
+		ok qemu-img check d.qed
+		ok qemu-img compare -f qed -F qed c.qed d.qed
+		same info c.qed
+		same_json info --output=json d.qed
+		same_json map --output=json c.qed
+	done
+done
+fails 1 "$kelvin" img create -f qed -o cluster_size=2k c.qed 1M
+fails 1 "$kelvin" img create -f qed -o table_size=3 c.qed 1M
 
 # Conversions, both ways; overlays in another folder.
 head -c 1500000 /dev/urandom >r.raw; truncate -s 4M r.raw; head -c 300000 "$kelvin" >>r.raw; truncate -s 5M r.raw
@@ -53,20 +87,6 @@ fails 1 "$kelvin" img convert -c r.raw x.qcow2
 fails 1 "$kelvin" img check k.qcow2
 
 # The same words as qemu-img.
-same()
-{
-	"$kelvin" img "$@" >ours 2>&1
-	qemu-img "$@" >theirs 2>&1
-	sed -i '/^Child node/,$d; /^ *bitmaps/d' theirs
-	cmp -s ours theirs || { echo "differs: $*"; diff ours theirs | head -8; failed=1; }
-}
-same_json()
-{
-	"$kelvin" img "$@" >ours 2>&1
-	qemu-img "$@" >theirs 2>&1
-	python3 -c 'import json; assert json.load(open("ours")) == json.load(open("theirs"))' 2>/dev/null ||
-		{ echo "differs: $*"; diff ours theirs | head -20; failed=1; }
-}
 for f in q.qcow2 k.qcow2 r.raw sub/o.qcow2 c.qcow2; do
 	same info $f
 	same_json info --output=json $f
