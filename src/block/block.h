@@ -152,6 +152,19 @@ enum drive_if {
 	DRIVE_IF_XEN
 };
 
+/*
+ * What the device of a removable drive can do, for the monitors (medium.c). Main loop's thread; each call takes the
+ * device's lock itself. The medium is exchanged while nothing is in flight on the node.
+ */
+struct drive_media_ops {
+	bool (*tray_open)(void *opaque);
+	bool (*locked)(void *opaque); /* by the guest */
+	void (*set_tray)(void *opaque, bool open);
+	void (*eject_request)(void *opaque, bool force); /* press the button */
+	void (*medium_changed)(void *opaque);		 /* drive.node is another one, or NULL */
+	const char *(*device_id)(void *opaque);		 /* -device id=, or NULL */
+};
+
 /* A -drive: a node plus what devices ask of it. Found by id for PROP_LINK "drive". */
 struct drive {
 	char *id;
@@ -164,6 +177,10 @@ struct drive {
 	bool boot;    /* boot=on */
 	bool claimed; /* a device uses it */
 	enum drive_on_error werror, rerror;
+	const struct drive_media_ops *media; /* set by the device; NULL: the medium is fixed */
+	void *media_opaque;
+	struct loop *loop;	/* where media are opened */
+	struct block_open open; /* how: cache= and the like as -drive said; no names */
 };
 /* Register the type of -drive and the lookup of drive=ID; drive_create does it too. */
 void drive_init(void);
@@ -173,5 +190,21 @@ struct drive *drive_create(const char *text, struct loop *l, struct err *err);
 struct drive *drive_find(const char *id);
 struct drive *drive_at(size_t i);
 void drive_close_all(void);
+
+/*
+ * medium.c: what QMP's eject, blockdev-*-tray, -medium and the human monitor's eject and change do, with QEMU's
+ * meaning and error texts. `force` overrides the guest's lock. Main loop's thread.
+ */
+/* By -drive's id, or by the id of the device; NULL and err when there is none or its medium is fixed. */
+struct drive *drive_find_removable(const char *drive, const char *device_id, struct err *err);
+int drive_open_tray(struct drive *d, bool force, struct err *err);
+int drive_close_tray(struct drive *d, struct err *err);
+int drive_remove_medium(struct drive *d, struct err *err);
+/* Takes the node of another drive that no device uses. */
+int drive_insert_medium(struct drive *d, struct drive *from, struct err *err);
+int drive_eject(struct drive *d, bool force, struct err *err);
+enum drive_access { DRIVE_RETAIN, DRIVE_READ_ONLY, DRIVE_READ_WRITE };
+int drive_change_medium(struct drive *d, const char *filename, const char *format, bool force, enum drive_access access,
+			struct err *err);
 
 #endif

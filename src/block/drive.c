@@ -301,6 +301,9 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 	drv->rerror = (enum drive_on_error)d->rerror;
 	drv->serial = d->serial;
 	d->serial = NULL;
+	drv->loop = l;
+	drv->open = o;
+	drv->open.filename = drv->open.format = NULL;
 	if (!d->file || !d->file[0])
 		return d->bus_kind != DRIVE_IF_NONE && !drv->cdrom
 			   ? err_set(err, -EINVAL, "-drive: if=%s needs file= (only a CD-ROM drive may be empty)",

@@ -42,6 +42,8 @@ struct bus {
 	const struct msi_ops *msi;
 	void *msi_opaque;
 	void (*request)(void *opaque, enum vm_request what, int status, const char *why);
+	/* An event for the monitors: its name and a JSON object. Main loop's thread; may be NULL. */
+	void (*event)(void *opaque, const char *name, const char *data_json);
 	void *opaque;
 	struct dev *devices; /* all realized devices, creation order */
 	/* Register an eventfd doorbell with the engine; -ENOSYS when it has none. */
@@ -65,6 +67,7 @@ enum dev_bus_kind {
 	DEV_BUS_SYSTEM /* ports and memory at fixed places */,
 	DEV_BUS_PCI,
 	DEV_BUS_VIRTIO_SERIAL,
+	DEV_BUS_IDE,
 	DEV_BUS_NONE
 };
 

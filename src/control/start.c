@@ -182,6 +182,7 @@ static const struct drive_device {
 	const char *disk, *cdrom;
 	const char *bus; /* name of the bus, before its number; NULL: a device of its own on the PCI bus */
 } drive_devices[] = {
+    {DRIVE_IF_IDE, true, "ide-hd", "ide-cd", "ide."},
     {DRIVE_IF_VIRTIO, false, "virtio-blk-pci", "virtio-blk-pci", NULL},
 };
 

@@ -4,6 +4,7 @@
  * that is not listed here does not exist.
  */
 #include "bus/dev.h"
+#include "hw/ide/ide.h"
 #include "hw/pc/devices.h"
 #include "hw/virtio/devices.h"
 
@@ -24,6 +25,10 @@ const struct dev_ops *const dev_table[] = {
     &debugcon_dev_ops,
     &debug_exit_dev_ops,
     &pvpanic_dev_ops,
+    /* ide */
+    &piix3_ide_ops,
+    &ide_hd_ops,
+    &ide_cd_ops,
     /* virtio */
     &virtio_pci_base_ops, /* abstract */
     &virtio_blk_pci_ops,

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "bus/pci.h"
+#include "hw/ide/ide.h"
 #include "hw/pc/acpi_pm.h"
 #include "hw/pc/devices.h"
 #include "hw/pc/fw_cfg.h"
@@ -45,6 +46,8 @@
 #define PC_SERIAL_PORTS 4
 #define PIIX3_DEVFN	8
 #define PIIX3_PIRQRC	0x60
+#define PIIX3_IDE_DEVFN 9
+#define PIIX3_IDETIM	0x40 /* a word per channel; bit 15: decode its ports */
 
 /* The board's instance: properties first, then what it made. */
 struct pc {
@@ -264,7 +267,8 @@ static int pc_add_devices(struct vm *vm, struct err *err)
 	struct pc *pc = pc_of(vm);
 	struct bus *bus = &vm->bus;
 
-	if (!pc_add(vm, &i440fx_ops, NULL, NULL, err) || !pc_add(vm, &piix3_ops, NULL, NULL, err))
+	if (!pc_add(vm, &i440fx_ops, NULL, NULL, err) || !pc_add(vm, &piix3_ops, NULL, NULL, err) ||
+	    !pc_add(vm, &piix3_ide_ops, NULL, NULL, err))
 		return -EIO;
 	pc->pm = pc_add(vm, &acpi_pm_ops, NULL, NULL, err);
 	if (!pc->pm || !pc_add(vm, &fw_cfg_ops, NULL, NULL, err))
@@ -391,6 +395,7 @@ static void pc_post_chipset(struct vm *vm)
 		pci_config_write(pci, PIIX3_DEVFN, PIIX3_PIRQRC + i, pc_pirq_irq[i], 1);
 	pci_config_write(pci, ACPI_PM_DEVFN, ACPI_PM_CONFIG_BASE, ACPI_PM_BASE | 1, 4);
 	pci_config_write(pci, ACPI_PM_DEVFN, ACPI_PM_CONFIG_MISC, 1, 1);
+	pci_config_write(pci, PIIX3_IDE_DEVFN, PIIX3_IDETIM, 0x80008000u, 4);
 	pci_bus_place_bars(pci);
 	rtc_set_memory(pc->rtc, pc->low_size, pc->high_size);
 	rtc_set_cmos(pc->rtc, 0x14, 0x02 | (pc->i8042 ? 0x04 : 0)); /* equipment: FPU, keyboard */

@@ -111,6 +111,11 @@ static void host_request(void *opaque, enum vm_request what, int status, const c
 	vm_request(opaque, what, status, why);
 }
 
+static void host_event(void *opaque, const char *name, const char *data_json)
+{
+	vm_emit(opaque, name, data_json);
+}
+
 /* ---- reset ------------------------------------------------------------------------ */
 
 /* vCPUs are outside vcpu_run. */
@@ -437,7 +442,8 @@ struct vm *vm_create(const struct vm_config *cfg, struct loop *main_loop, struct
 	vmclock_init(&vm->clock);
 	vm->host = (struct cpu_host){
 	    .opaque = vm, .port_read = host_port_read, .port_write = host_port_write, .request = host_request};
-	vm->bus = (struct bus){.loop = main_loop, .clock = &vm->clock, .request = host_request, .opaque = vm};
+	vm->bus = (struct bus){
+	    .loop = main_loop, .clock = &vm->clock, .request = host_request, .event = host_event, .opaque = vm};
 	if (create_steps(vm, err) < 0) {
 		vm_destroy(vm);
 		return NULL;
