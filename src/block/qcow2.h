@@ -61,6 +61,7 @@ enum {
 #define QCOW2_MAX_L1_BYTES	 (32 * MIB)
 #define QCOW2_MAX_REFTABLE_BYTES (8 * MIB)
 #define QCOW2_MAX_SNAPSHOTS	 65536u
+#define QCOW2_MAX_SNAPSHOT_EXTRA 1024u
 
 struct qcow2_header {
 	uint32_t version, cluster_bits, l1_size, refcount_table_clusters, nb_snapshots;
@@ -108,6 +109,14 @@ struct qcow2_free {
 	uint32_t clusters;
 };
 
+struct qcow2_snapshot {
+	struct block_snapshot pub;
+	uint64_t l1_offset;
+	uint32_t l1_size;
+	uint32_t extra_size; /* what we know and `extra`, which is kept as it is */
+	uint8_t *extra;
+};
+
 struct qcow2 {
 	struct block_node *node;
 	struct block_file *file;
@@ -115,10 +124,16 @@ struct qcow2 {
 	struct qcow2_header h;
 	uint32_t cluster_bits, cluster_size, l2_bits, entry_size;
 	bool extended_l2, corrupt;
-	uint64_t *l1; /* host byte order */
+	bool has_data_file; /* guest data is in another file, and refcounts do not count it */
+	uint64_t *l1;	    /* host byte order */
 	uint32_t l1_dirty_lo, l1_dirty_hi;
 	uint64_t *reftable;
 	uint32_t reftable_entries, reftable_dirty_lo, reftable_dirty_hi;
+	struct qcow2_snapshot *snapshots;
+	uint32_t nr_snapshots;
+	uint64_t snapshots_bytes; /* of their table */
+	bool snapshots_broken;	  /* the table could not be read to its end (only when opened for checking) */
+	struct block_snapshot *snapshot_list;
 	uint64_t free_hint; /* no free host cluster below it */
 	struct qcow2_cache l2, refblocks;
 	struct qcow2_lock alloc, flush;
@@ -144,12 +159,14 @@ struct qcow2_extent {
 /* Read and check everything the header says. Errors name image and field. */
 int qcow2_header_read(struct block_file *f, struct qcow2_header *h, const char *filename, struct err *err);
 /* Add the features that this open cannot serve. */
-int qcow2_header_usable(const struct qcow2_header *h, bool read_only, const char *filename, struct err *err);
+int qcow2_header_usable(const struct qcow2_header *h, const struct block_open *o, const char *filename,
+			struct err *err);
 int qcow2_header_set_u64(struct qcow2 *q, unsigned field, uint64_t value); /* written, not flushed */
 
 /* ---- qcow2_cache.c ---- */
 int qcow2_cache_init(struct qcow2_cache *c, unsigned max);
 void qcow2_cache_free(struct qcow2_cache *c);
+void qcow2_cache_drop(struct qcow2_cache *c); /* all tables; none may be dirty or pinned */
 struct qcow2_table *qcow2_cache_find(struct qcow2_cache *c, uint64_t offset); /* loaded, or NULL; not pinned */
 int qcow2_cache_get(struct qcow2 *q, struct qcow2_cache *c, uint64_t offset, struct qcow2_table **out); /* (co), pins */
 /* A new table of zeros, dirty and pinned. */
@@ -207,7 +224,25 @@ int qcow2_write_request(struct qcow2 *q, const struct block_req *req);
 int qcow2_discard_request(struct qcow2 *q, const struct block_req *req);
 int qcow2_zero_request(struct qcow2 *q, const struct block_req *req);
 
+/* ---- qcow2_snapshot.c ---- */
+int qcow2_snapshots_load(struct qcow2 *q); /* -EINVAL: the table is broken; what was read stays */
+void qcow2_snapshots_free(struct qcow2 *q);
+int qcow2_snapshot_list(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
+
+/* ---- qcow2_check.c ---- */
+/* Outside coroutines; the caches hold nothing. */
+int qcow2_check_image(struct qcow2 *q, unsigned fix, struct block_check *r);
+int qcow2_check(struct block_node *n, unsigned fix, struct block_check *r, struct err *err);
+
+/* ---- qcow2_open.c ---- */
+int qcow2_load_l1(struct qcow2 *q); /* again, from the file */
+int qcow2_load_reftable(struct qcow2 *q);
+int qcow2_flush_all(struct qcow2 *q); /* outside coroutines: all tables to disk, nothing left dirty */
+/* Run fn(arg) as a coroutine to its end, from outside of one; its result. */
+int qcow2_run(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg);
+
 /* ---- qcow2.c ---- */
+void qcow2_submit(struct block_node *n, struct block_req *req);
 int qcow2_read_range(struct qcow2 *q, uint64_t offset, const struct iovec *iov, int niov, uint64_t len); /* (co) */
 
 #endif

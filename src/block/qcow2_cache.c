@@ -57,10 +57,15 @@ static void table_drop(struct qcow2_cache *c, struct qcow2_table *t)
 	free(t);
 }
 
-void qcow2_cache_free(struct qcow2_cache *c)
+void qcow2_cache_drop(struct qcow2_cache *c)
 {
 	while (c->first)
 		table_drop(c, c->first);
+}
+
+void qcow2_cache_free(struct qcow2_cache *c)
+{
+	qcow2_cache_drop(c);
 	free(c->buckets);
 	c->buckets = NULL;
 }

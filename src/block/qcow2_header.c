@@ -241,14 +241,16 @@ int qcow2_header_read(struct block_file *f, struct qcow2_header *h, const char *
 	return ret;
 }
 
-int qcow2_header_usable(const struct qcow2_header *h, bool read_only, const char *filename, struct err *err)
+int qcow2_header_usable(const struct qcow2_header *h, const struct block_open *o, const char *filename, struct err *err)
 {
+	if (o->check)
+		return 0;
 	if (h->incompatible & QCOW2_INCOMPAT_DATA_FILE)
 		return err_set(err, -ENOTSUP,
 			       "Could not open '%s': its data is in an external data file ('%s'), which is not "
 			       "followed; convert the image to one without",
 			       filename, h->data_file);
-	if (read_only)
+	if (o->read_only)
 		return 0;
 	if (h->incompatible & QCOW2_INCOMPAT_CORRUPT)
 		return err_set(err, -EACCES,

@@ -29,10 +29,11 @@ static const struct verb verbs[] = {
     {"map", "f:U", 1, 1, img_map, "[-f FMT] [-U] [--output=human|json] FILE"},
     {"convert", "f:O:o:B:F:qpU", 2, 2, img_convert,
      "[-q] [-p] [-U] [-f FMT] [-O FMT] [-o OPTIONS] [-B BACKING -F FMT] FILE OUTPUT"},
+    {"check", "f:r:qUT:", 1, 1, img_check, "[-q] [-f FMT] [-U] [--output=human|json] [-r leaks|all] FILE"},
+    {"snapshot", "f:la:c:d:qU", 1, 1, img_snapshot, "[-q] [-f FMT] [-U] [-l | -a NAME | -c NAME | -d NAME] FILE"},
     {"compare", "f:F:qpsU", 2, 2, img_compare, "[-q] [-s] [-U] [-f FMT] [-F FMT] FILE1 FILE2"},
 };
-static const char *const later[] = {"amend", "bench",	"bitmap", "check",  "commit",
-				    "dd",    "measure", "rebase", "resize", "snapshot"};
+static const char *const later[] = {"amend", "bench", "bitmap", "commit", "dd", "measure", "rebase", "resize"};
 
 struct block_node *img_open(const struct img_args *a, const char *name, const char *format, bool write, struct err *err)
 {
@@ -84,6 +85,17 @@ static int take_flag(struct img_args *a, int c, struct err *err)
 	case 'p': a->progress = true; break;
 	case 's': a->strict = true; break;
 	case 'u': a->unsafe_backing = true; break;
+	case 'r': a->repair = optarg; break;
+	case 'T': break; /* the cache mode of what is only read: any will do */
+	case 'l':
+	case 'a':
+	case 'c':
+	case 'd':
+		if (a->snapshot_action)
+			return err_set(err, -EINVAL, "Cannot mix '-l', '-a', '-c', '-d'");
+		a->snapshot_action = c;
+		a->snapshot = optarg;
+		break;
 	case 1: a->chain = true; break;
 	case 2:
 		if (strcmp(optarg, "json") != 0 && strcmp(optarg, "human") != 0)
@@ -98,11 +110,9 @@ static int take_flag(struct img_args *a, int c, struct err *err)
 static int take_flags(const struct verb *v, struct img_args *a, int argc, char **argv, struct err *err)
 {
 	static const struct option longs[] = {
-	    {"backing-chain", no_argument, NULL, 1},
-	    {"output", required_argument, NULL, 2},
-	    {"force-share", no_argument, NULL, 'U'},
-	    {"quiet", no_argument, NULL, 'q'},
-	    {NULL, 0, NULL, 0},
+	    {"backing-chain", no_argument, NULL, 1}, {"output", required_argument, NULL, 2},
+	    {"force-share", no_argument, NULL, 'U'}, {"repair", required_argument, NULL, 'r'},
+	    {"quiet", no_argument, NULL, 'q'},	     {NULL, 0, NULL, 0},
 	};
 	int c, ret = 0;
 

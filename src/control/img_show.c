@@ -10,8 +10,7 @@
 #include "control/img.h"
 #include "control/json.h"
 
-/* "1.5 GiB", three digits. */
-static const char *size_text(uint64_t bytes, char *buf, size_t len)
+const char *img_size_text(uint64_t bytes, char *buf, size_t len)
 {
 	static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
 	int e, i;
@@ -39,8 +38,8 @@ static void print_info(const char *name, const struct block_node *n, const struc
 	char virt[32], disk[32];
 
 	printf("image: %s\nfile format: %s\nvirtual size: %s (%llu bytes)\ndisk size: %s\n", name, block_format(n),
-	       size_text(block_size(n), virt, sizeof(virt)), (unsigned long long)block_size(n),
-	       size_text(block_host_bytes(n), disk, sizeof(disk)));
+	       img_size_text(block_size(n), virt, sizeof(virt)), (unsigned long long)block_size(n),
+	       img_size_text(block_host_bytes(n), disk, sizeof(disk)));
 	if (i->dirty)
 		printf("cleanly shut down: no\n");
 	if (i->cluster_size)
@@ -105,6 +104,7 @@ static int open_alone(const struct img_args *a, const char *name, const char *fo
 	struct block_open o = {.filename = name, .format = format, .read_only = true, .writeback = true};
 
 	o.locking = !a->force_share;
+	o.check = true;	     /* nothing is followed or refused */
 	o.no_backing = true; /* what the header says, whether the backing file is there or not */
 	*out = block_open(&o, a->loop, err);
 	return *out ? 0 : -EIO;

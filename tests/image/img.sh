@@ -84,7 +84,7 @@ ok cp r.raw r2.raw
 fails 1 "$kelvin" img convert -U -O qcow2 r.raw r.raw
 ok cmp r.raw r2.raw
 fails 1 "$kelvin" img convert -c r.raw x.qcow2
-fails 1 "$kelvin" img check k.qcow2
+ok "$kelvin" img check k.qcow2
 
 # The same words as qemu-img.
 for f in q.qcow2 k.qcow2 r.raw sub/o.qcow2 c.qcow2; do

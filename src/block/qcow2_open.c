@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The qcow2 driver: opening an image with its backing chain, and closing it.
+ * Blocking: the loop runs while something waits for the file.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "block/qcow2.h"
+
+/* Bytes of cached L2 tables: enough for 256 GiB with clusters of 64 KiB, as QEMU's. */
+#define L2_CACHE_BYTES	     (32 * MIB)
+#define REFBLOCK_CACHE_BYTES (1 * MIB)
+
+/* A table of 64-bit numbers into memory, in host order. */
+static int load_table(struct qcow2 *q, uint64_t offset, uint64_t n, uint64_t **out)
+{
+	uint64_t *t = calloc(n ? n : 1, 8);
+	int ret;
+
+	*out = t;
+	if (!t)
+		return -ENOMEM;
+	if (!n)
+		return 0;
+	ret = block_file_pread(q->file, t, n * 8, offset);
+	for (uint64_t i = 0; i < n && !ret; i++)
+		t[i] = ld64be(&t[i]);
+	return ret;
+}
+
+int qcow2_load_l1(struct qcow2 *q)
+{
+	free(q->l1);
+	q->l1_dirty_lo = UINT32_MAX;
+	q->l1_dirty_hi = 0;
+	return load_table(q, q->h.l1_table_offset, q->h.l1_size, &q->l1);
+}
+
+int qcow2_load_reftable(struct qcow2 *q)
+{
+	free(q->reftable);
+	q->reftable_entries = (uint32_t)(((uint64_t)q->h.refcount_table_clusters << q->cluster_bits) / 8);
+	q->reftable_dirty_lo = UINT32_MAX;
+	q->reftable_dirty_hi = 0;
+	return load_table(q, q->h.refcount_table_offset, q->reftable_entries, &q->reftable);
+}
+
+static int load_tables(struct qcow2 *q, const struct block_open *o, struct err *err)
+{
+	const uint32_t covered = MAX(q->h.l1_size * BIT(q->l2_bits) / (q->cluster_size / q->entry_size), 1u);
+	int ret = qcow2_load_l1(q);
+
+	if (!ret && (!q->node->read_only || o->check))
+		ret = qcow2_load_reftable(q);
+	if (!ret)
+		ret = qcow2_cache_init(&q->l2, (unsigned)MIN(MAX(L2_CACHE_BYTES >> q->cluster_bits, 16u), covered));
+	if (!ret)
+		ret = qcow2_cache_init(&q->refblocks, (unsigned)MAX(REFBLOCK_CACHE_BYTES >> q->cluster_bits, 8u));
+	q->free_hint = 1;
+	if (ret)
+		return err_set_errno(err, ret, "Could not open '%s': its tables cannot be read", q->node->filename);
+	ret = qcow2_snapshots_load(q);
+	if (ret == -EINVAL && o->check) {
+		q->snapshots_broken = true;
+		ret = 0;
+	}
+	if (ret)
+		return err_set(err, ret, "Could not open '%s': its snapshot table cannot be read: %s",
+			       q->node->filename, strerror(-ret));
+	if (!q->node->read_only)
+		ret = qcow2_meta_init(q);
+	return ret ? err_set(err, ret, "out of memory") : 0;
+}
+
+/* What we do not maintain must not look valid afterwards. */
+static int clear_autoclear(struct qcow2 *q, struct err *err)
+{
+	int ret = 0;
+
+	if (q->node->read_only || q->h.version < 3 || !q->h.autoclear)
+		return 0;
+	q->h.autoclear = 0;
+	ret = qcow2_header_set_u64(q, QCOW2_H_AUTOCLEAR, 0);
+	if (!ret)
+		ret = qcow2_file_io(q, BLOCK_FLUSH, 0, NULL, 0);
+	return ret ? err_set_errno(err, ret, "Could not open '%s': its header cannot be written", q->node->filename)
+		   : 0;
+}
+
+static void qcow2_free(struct qcow2 *q)
+{
+	struct qcow2_io *io;
+
+	block_close(q->node->backing);
+	q->node->backing = NULL;
+	qcow2_cache_free(&q->l2);
+	qcow2_cache_free(&q->refblocks);
+	qcow2_snapshots_free(q);
+	while ((io = q->free_ios) != NULL) {
+		q->free_ios = io->next;
+		free(io);
+	}
+	free(q->l1);
+	free(q->reftable);
+	free(q->frees);
+	free(q->meta);
+	free(q->inflated);
+	free(q);
+}
+
+static int qcow2_open(struct block_node *n, const struct block_open *o, struct err *err)
+{
+	struct qcow2 *q = calloc(1, sizeof(*q));
+	int ret;
+
+	if (!q)
+		return err_set(err, -ENOMEM, "out of memory");
+	q->node = n;
+	q->file = n->file;
+	n->private_data = q;
+	ret = qcow2_header_read(n->file, &q->h, n->filename, err);
+	if (!ret)
+		ret = qcow2_header_usable(&q->h, o, n->filename, err);
+	if (!ret) {
+		n->size = ALIGN_UP(q->h.size, 512);
+		q->cluster_bits = q->h.cluster_bits;
+		q->cluster_size = 1u << q->cluster_bits;
+		q->has_data_file = (q->h.incompatible & QCOW2_INCOMPAT_DATA_FILE) != 0;
+		q->extended_l2 = (q->h.incompatible & QCOW2_INCOMPAT_EXTENDED_L2) != 0;
+		q->entry_size = q->extended_l2 ? 16 : 8;
+		q->l2_bits = q->cluster_bits - (q->extended_l2 ? 4 : 3);
+		ret = load_tables(q, o, err);
+	}
+	if (!ret)
+		ret = block_open_backing(n, o, q->h.backing_file, q->h.backing_format, false, err);
+	q->backing = n->backing;
+	if (!ret && !o->check)
+		ret = clear_autoclear(q, err);
+	if (ret)
+		qcow2_free(q);
+	return ret;
+}
+
+struct run {
+	struct qcow2 *q;
+	int (*fn)(struct qcow2 *q, void *arg);
+	void *arg;
+	int ret;
+	bool done;
+};
+
+static void run_co(void *arg)
+{
+	struct run *r = arg;
+
+	r->ret = r->fn(r->q, r->arg);
+	r->done = true;
+}
+
+int qcow2_run(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg)
+{
+	struct run r = {.q = q, .fn = fn, .arg = arg};
+	int ret = co_spawn(run_co, &r);
+
+	while (!ret && !r.done) {
+		aio_flush(block_file_aio(q->file));
+		if (!r.done)
+			loop_run_once(q->node->loop, -1);
+	}
+	return ret ? ret : r.ret;
+}
+
+static int flush_all(struct qcow2 *q, void *arg)
+{
+	int ret = 0;
+
+	/* Twice: the first makes the mapping durable, which frees clusters. */
+	for (int i = 0; i < 3 && !ret && qcow2_is_dirty(q); i++)
+		ret = qcow2_flush_tables(q);
+	return ret;
+}
+
+int qcow2_flush_all(struct qcow2 *q)
+{
+	return q->node->read_only || q->corrupt || !qcow2_is_dirty(q) ? 0 : qcow2_run(q, flush_all, NULL);
+}
+
+static void qcow2_close(struct block_node *n)
+{
+	struct qcow2 *q = n->private_data;
+	int ret = qcow2_flush_all(q);
+
+	if (ret)
+		log_error("'%s': the tables could not be written: %s", n->filename, strerror(-ret));
+	qcow2_free(q);
+}
+
+const struct block_driver block_qcow2_driver = {
+    .name = "qcow2",
+    .open = qcow2_open,
+    .close = qcow2_close,
+    .submit = qcow2_submit,
+    .snapshot_list = qcow2_snapshot_list,
+    .check = qcow2_check,
+};
