@@ -48,7 +48,7 @@
 #define JIT_BLOCK_BITS 18
 #define JIT_BLOCK_HASH (1u << JIT_BLOCK_BITS)
 #define JIT_PAGE_HASH  (1u << 13)
-#define JIT_HEAT_BITS  16
+#define JIT_HEAT_BITS  18
 #define JIT_HEAT_SIZE  (1u << JIT_HEAT_BITS)
 #define JIT_ROOM       (96 * 1024) /* code room a single block may need, hot and cold each */
 /* jit_jump.va of an empty entry: an address that belongs to another entry. */
@@ -198,7 +198,6 @@ struct jit_cpu {
 		unsigned n;
 		uint16_t entry[JIT_JUMP_LOG];
 	} log[MMU_MODES];
-	uint64_t n_reason[REASON_COUNT], n_translated, n_interp_blocks, n_lookups;
 	ZydisDecoder decoder;
 	struct jit_heat heat[JIT_HEAT_SIZE];
 };

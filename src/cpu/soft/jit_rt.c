@@ -69,6 +69,7 @@ bool jit_vec_load(struct soft_cpu *c)
 	st64le(x + XSAVE_BV, c->jx.xmask);
 	xsave_op(x, c->jx.xmask, false);
 	st64le(x + XSAVE_BV, 0);
+	c->n_jit[JIT_STAT_VEC_LOADS]++;
 	c->jx.vec_live = true;
 	return true;
 }
@@ -137,6 +138,7 @@ struct jit_slow jit_slow_read(struct soft_cpu *c, uint64_t lin, unsigned size, u
 	uint8_t *p, *q;
 	unsigned flags, first;
 
+	c->n_jit[JIT_STAT_SLOW_READ]++;
 	if (!plain(c, lin, &size))
 		return fail(c, REASON_INTERP);
 	if (host_of(c, lin, 1, MMU_READ, &p, &flags))
@@ -160,6 +162,7 @@ struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, 
 	uint8_t *p;
 	unsigned flags;
 
+	c->n_jit[JIT_STAT_SLOW_WRITE]++;
 	if (!plain(c, lin, &size) || (lin & (PAGE_SIZE - 1)) + size > PAGE_SIZE)
 		return fail(c, REASON_INTERP);
 	if (host_of(c, lin, size, MMU_WRITE, &p, &flags))
@@ -300,6 +303,7 @@ static void tables_clear(struct soft_cpu *c)
 {
 	struct jit_cpu *jc = c->jit;
 
+	c->n_jit[JIT_STAT_TABLE_CLEARS]++;
 	for (unsigned i = 0; i < MMU_MODES; i++) {
 		table_clear(c, i);
 		c->jx.jump_key[i] = JIT_NO_KEY;
@@ -346,6 +350,7 @@ static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 		if (jc->flushes != j->flushes) {
 			/* The cache was full: what is translated again must have become hot again. */
 			jc->flushes = j->flushes;
+			c->n_jit[JIT_STAT_FLUSHES]++;
 			for (unsigned i = 0; i < JIT_HEAT_SIZE; i++)
 				jc->heat[i].count = 0;
 		}
@@ -410,6 +415,7 @@ void jit_mapping_dropped(struct soft_cpu *c, uint64_t page)
 	}
 	if (!(jc->bloom[bit / 64] >> (bit % 64) & 1))
 		return;
+	c->n_jit[JIT_STAT_DROPS]++;
 	for (unsigned idx = 0; idx < MMU_MODES; idx++) {
 		uint64_t salt = idx == MMU_USER ? c->jx.salt : 0;
 
@@ -454,7 +460,7 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 	struct jit_heat *heat, any = {0};
 
 	*r = JIT_INTERP;
-	jc->n_lookups++;
+	c->n_jit[JIT_STAT_FINDS]++;
 	if (mmu_fetch(c, c->s.rip, &page, &host)) {
 		*r = JIT_EXC;
 		return NULL;
@@ -465,16 +471,20 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 	if (b)
 		return b;
 	heat = heat_of(c, c->s.rip);
-	if (!heat && j->threshold > 1)
+	if (!heat && j->threshold > 1) {
+		c->n_jit[JIT_STAT_HEAT_TAKEN]++;
 		return NULL;
+	}
 	if (!heat)
 		heat = &any;
 	if (heat->count < 255)
 		heat->count++;
 	else
 		heat->count = 0;
-	if (heat->count >= HEAT_FAILED || heat->count < j->threshold)
+	if (heat->count >= HEAT_FAILED || heat->count < j->threshold) {
+		c->n_jit[heat->count >= HEAT_FAILED ? JIT_STAT_FAILED : JIT_STAT_COLD]++;
 		return NULL;
+	}
 	jit_vec_unload(c); /* arbitrary C from here */
 	b = jit_make(c, j, page, host, heat);
 	tables_check(c, j, jc);
@@ -541,6 +551,7 @@ static bool run_step(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 		/* It may wait for the translator's lock: not inside, so with a copy. */
 		struct insn copy = s->insn;
 
+		c->n_jit[JIT_STAT_STEP_LOUD]++;
 		jit_vec_unload(c);
 		inside_leave(c->jit);
 		ret = copy.exec(c, &copy);
@@ -609,7 +620,7 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 	uint32_t reason = c->jx.reason;
 
 	*dead = 0;
-	jc->n_reason[reason]++;
+	c->n_jit[JIT_STAT_REASON + reason]++;
 	c->n_jit_exits++;
 	switch (reason) {
 	case REASON_LOOKUP:

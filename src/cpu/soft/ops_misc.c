@@ -3,17 +3,10 @@
  * Instructions with little or no data: NOP and hints, fences, cache control,
  * flag bits, UD.
  */
-#include <immintrin.h>
 #include "cpu/soft/ops.h"
 
 static int nop(struct soft_cpu *c, const struct insn *i)
 {
-	return INSN_NEXT;
-}
-
-static int pause_hint(struct soft_cpu *c, const struct insn *i)
-{
-	_mm_pause();
 	return INSN_NEXT;
 }
 
@@ -98,7 +91,6 @@ const struct ops_entry ops_misc_table[] = {
     {ZYDIS_MNEMONIC_PREFETCHW, nop, NULL},
     {ZYDIS_MNEMONIC_PREFETCHWT1, nop, NULL},
     {ZYDIS_MNEMONIC_CLDEMOTE, nop, NULL},
-    {ZYDIS_MNEMONIC_PAUSE, pause_hint, NULL},
     {ZYDIS_MNEMONIC_LFENCE, nop, NULL},
     {ZYDIS_MNEMONIC_SFENCE, nop, NULL},
     {ZYDIS_MNEMONIC_MFENCE, mfence, NULL},

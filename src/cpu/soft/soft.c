@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "base/log.h"
+#include "cpu/soft/jit.h"
 #include "cpu/soft/run.h"
 #include "cpu/soft/sys.h"
 #include "io/vmclock.h"
@@ -264,6 +265,10 @@ static unsigned supported_cpuid(struct cpuid_entry *out, unsigned max, struct er
 	{                                                                                                              \
 #field, offsetof(struct soft_cpu, n_##field), text                                                     \
 	}
+#define JIT_COUNTER(name, stat, text)                                                                                  \
+	{                                                                                                              \
+		name, offsetof(struct soft_cpu, n_jit) + (stat) * sizeof(uint64_t), text                               \
+	}
 static const struct counter soft_counters[] = {
     COUNTER(insns, "guest instructions in the interpreter"),
     COUNTER(blocks_decoded, "blocks decoded"),
@@ -279,6 +284,25 @@ static const struct counter soft_counters[] = {
     COUNTER(code_invalidations, "writes to decoded code"),
     COUNTER(jit_blocks, "blocks translated"),
     COUNTER(jit_exits, "returns from translated code"),
+    JIT_COUNTER("jit_exit_lookup", JIT_STAT_REASON + REASON_LOOKUP,
+		"indirect or cross-page jump not in the table (kernel)"),
+    JIT_COUNTER("jit_exit_lookup_user", JIT_STAT_REASON + REASON_LOOKUP_SALTED, "the same of user mode"),
+    JIT_COUNTER("jit_exit_link", JIT_STAT_REASON + REASON_LINK, "direct jump not linked yet"),
+    JIT_COUNTER("jit_exit_interp", JIT_STAT_REASON + REASON_INTERP, "access or instruction left to the interpreter"),
+    JIT_COUNTER("jit_exit_poll", JIT_STAT_REASON + REASON_POLL, "requests pending"),
+    JIT_COUNTER("jit_exit_fault", JIT_STAT_REASON + REASON_FAULT, "exceptions in translated code"),
+    JIT_COUNTER("jit_exit_step", JIT_STAT_REASON + REASON_STEP, "instructions run by their handler"),
+    JIT_COUNTER("jit_step_unload", JIT_STAT_STEP_LOUD, "those that need the vector state in memory"),
+    JIT_COUNTER("jit_flushes", JIT_STAT_FLUSHES, "full caches emptied, as this CPU saw them"),
+    JIT_COUNTER("jit_finds", JIT_STAT_FINDS, "searches for a block"),
+    JIT_COUNTER("jit_cold", JIT_STAT_COLD, "searches that ended in the interpreter: not often enough yet"),
+    JIT_COUNTER("jit_heat_taken", JIT_STAT_HEAT_TAKEN, "the same: two places share a counter"),
+    JIT_COUNTER("jit_failed", JIT_STAT_FAILED, "the same: cannot be translated"),
+    JIT_COUNTER("jit_table_clears", JIT_STAT_TABLE_CLEARS, "jump tables emptied"),
+    JIT_COUNTER("jit_table_drops", JIT_STAT_DROPS, "jump tables searched for a page whose mapping was dropped"),
+    JIT_COUNTER("jit_slow_reads", JIT_STAT_SLOW_READ, "reads of translated code the first-level TLB missed"),
+    JIT_COUNTER("jit_slow_writes", JIT_STAT_SLOW_WRITE, "the same of writes"),
+    JIT_COUNTER("jit_vec_loads", JIT_STAT_VEC_LOADS, "vector states loaded"),
     {0},
 };
 

@@ -101,6 +101,22 @@ struct jit_jump {
 	uint64_t va;
 	const uint8_t *code;
 };
+/* What -stats counts of the translator: exits to C by reason first (enum jit_reason), then the rest. */
+enum jit_stat {
+	JIT_STAT_REASON,
+	JIT_STAT_TABLE_CLEARS = JIT_STAT_REASON + 16,
+	JIT_STAT_FLUSHES,
+	JIT_STAT_FINDS,
+	JIT_STAT_COLD,
+	JIT_STAT_HEAT_TAKEN,
+	JIT_STAT_FAILED,
+	JIT_STAT_DROPS,
+	JIT_STAT_SLOW_READ,
+	JIT_STAT_SLOW_WRITE,
+	JIT_STAT_VEC_LOADS,
+	JIT_STAT_STEP_LOUD,
+	JIT_STATS
+};
 /* What translated code and its caller exchange. */
 struct jit_exchange {
 	struct soft_cpu *self;
@@ -155,6 +171,7 @@ struct soft_cpu {
 	/* counters (one writer: this thread) */
 	uint64_t n_insns, n_blocks_decoded, n_block_hits, n_tlb_misses, n_page_walks, n_exceptions, n_interrupts,
 	    n_port_io, n_mmio, n_halts, n_tlb_flushes, n_code_invalidations, n_jit_blocks, n_jit_exits, n_first_insn_ns;
+	uint64_t n_jit[JIT_STATS];
 	/* run.c, sys.c */
 	bool vendor_intel;    /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
 	bool debug_active;    /* DR7 enables something: run.c steps */
