@@ -68,6 +68,7 @@ enum dev_bus_kind {
 	DEV_BUS_PCI,
 	DEV_BUS_VIRTIO_SERIAL,
 	DEV_BUS_IDE,
+	DEV_BUS_SCSI,
 	DEV_BUS_NONE
 };
 

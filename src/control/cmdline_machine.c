@@ -480,11 +480,9 @@ int cmd_set_initrd(struct cmdline *c, const char *text, struct err *err)
 
 static int device_print_list(void)
 {
-	static const char *const bus_names[] = {[DEV_BUS_SYSTEM] = "system",
-						[DEV_BUS_PCI] = "PCI",
-						[DEV_BUS_VIRTIO_SERIAL] = "virtio-serial",
-						[DEV_BUS_IDE] = "IDE",
-						[DEV_BUS_NONE] = "none"};
+	static const char *const bus_names[] = {
+	    [DEV_BUS_SYSTEM] = "system", [DEV_BUS_PCI] = "PCI",	  [DEV_BUS_VIRTIO_SERIAL] = "virtio-serial",
+	    [DEV_BUS_IDE] = "IDE",	 [DEV_BUS_SCSI] = "SCSI", [DEV_BUS_NONE] = "none"};
 
 	printf("Devices (-device NAME,help prints the properties of one):\n");
 	for (size_t i = 0; dev_table[i]; i++)

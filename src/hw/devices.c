@@ -6,6 +6,7 @@
 #include "bus/dev.h"
 #include "hw/ide/ide.h"
 #include "hw/pc/devices.h"
+#include "hw/scsi/scsi.h"
 #include "hw/virtio/devices.h"
 
 /* One line each. */
@@ -29,12 +30,18 @@ const struct dev_ops *const dev_table[] = {
     &piix3_ide_ops,
     &ide_hd_ops,
     &ide_cd_ops,
+    /* scsi */
+    &scsi_hd_ops,
+    &scsi_cd_ops,
     /* virtio */
     &virtio_pci_base_ops, /* abstract */
     &virtio_blk_pci_ops,
     &virtio_blk_pci_transitional_ops,
     &virtio_blk_pci_non_transitional_ops,
     &virtio_rng_pci_ops,
+    &virtio_scsi_pci_ops,
+    &virtio_scsi_pci_transitional_ops,
+    &virtio_scsi_pci_non_transitional_ops,
     &virtio_serial_pci_ops,
     &virtio_serial_ops,
     &virtconsole_ops,

@@ -31,6 +31,8 @@ static const struct device_row {
     {"virtio-blk-pci,drive=d,num-queues=2", 0x1042, 0x1001, 2, 2, false, "d", 0},
     {"virtio-blk-pci-transitional,drive=d", 0x1042, 0x1001, 2, 1, false, "d", 0},
     {"virtio-blk-pci-non-transitional,drive=d", 0x1042, 0, 2, 1, false, "d", 0},
+    {"virtio-scsi-pci,num_queues=2", 0x1048, 0x1004, 8, 4, false, NULL, 2},
+    {"virtio-scsi-pci-non-transitional", 0x1048, 0, 8, 3, false, NULL, 0},
     {"virtio-rng-pci", 0x1044, 0x1005, 4, 1, true, NULL, 0},
     {"virtio-serial-pci,max_ports=3", 0x1043, 0x1003, 3, 8, false, NULL, 1},
     {"virtio-serial,max_ports=3,vectors=4", 0x1043, 0x1003, 3, 8, false, NULL, 3},

@@ -29,6 +29,7 @@
 #define VIRTIO_ID_BLOCK	  2
 #define VIRTIO_ID_CONSOLE 3
 #define VIRTIO_ID_ENTROPY 4
+#define VIRTIO_ID_SCSI	  8
 
 #define VIRTIO_MAX_QUEUES 256
 #define VIRTIO_NO_VECTOR  0xffff

@@ -602,8 +602,12 @@ static uint16_t transitional_device_id(uint16_t id)
 {
 	static const struct {
 		uint16_t id, device;
-	} table[] = {{1, 0x1000}, {VIRTIO_ID_BLOCK, 0x1001},  {5, 0x1002}, {VIRTIO_ID_CONSOLE, 0x1003},
-		     {8, 0x1004}, {VIRTIO_ID_ENTROPY, 0x1005}};
+	} table[] = {{1, 0x1000},
+		     {VIRTIO_ID_BLOCK, 0x1001},
+		     {5, 0x1002},
+		     {VIRTIO_ID_CONSOLE, 0x1003},
+		     {VIRTIO_ID_SCSI, 0x1004},
+		     {VIRTIO_ID_ENTROPY, 0x1005}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
 		if (table[i].id == id)
