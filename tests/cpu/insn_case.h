@@ -41,7 +41,9 @@ struct insn_case {
 	uint8_t soft_len;
 	uint8_t mode;	    /* 64, 32, 16: code segment of the software CPU */
 	bool sequence;	    /* several instructions, ended by UD2 */
+	bool compat;	    /* the host runs it in compatibility mode too: bytes are 32-bit code */
 	uint16_t mnemonic;  /* of the last instruction */
+	uint16_t form;	    /* its number among gen_forms() of the mnemonic */
 	uint32_t undefined; /* flags the manuals leave open */
 	/* sequences: where their instructions begin, and what is open there */
 	uint8_t n;
@@ -86,6 +88,17 @@ void gen_next(struct case_gen *g, struct insn_case *out);
 void gen_sequence(struct case_gen *g, struct insn_case *out);
 /* A data instruction whose form in 32- or 16-bit code does what another form does in 64-bit code. */
 void gen_legacy(struct case_gen *g, unsigned mode, struct insn_case *out);
+/* 32-bit code of any kind, random bytes with good addresses; for compatibility mode (insn_compat.c). */
+void gen_compat(struct case_gen *g, struct insn_case *out);
+void gen_reseed(struct case_gen *g, uint64_t seed);
+/* Bookkeeping by form (opcode, prefix, length, extension, register or memory). */
+struct form_count {
+	uint32_t cases, failed;
+};
+unsigned gen_forms(const struct case_gen *g, unsigned mnemonic);
+/* NULL: no such form. */
+struct form_count *gen_count(struct case_gen *g, unsigned mnemonic, unsigned form);
+void gen_form_name(const struct case_gen *g, unsigned mnemonic, unsigned form, char *buf, size_t len);
 unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list);
 /* Why a mnemonic has no cases: not met in any opcode map of 64-bit mode, the system part's, or absent here. */
 enum gen_left_out { GEN_TESTED = 1, GEN_EXCLUDED, GEN_NOT_ON_HOST };
@@ -98,6 +111,16 @@ void gen_free(struct case_gen *g);
 unsigned fixed_count(void);
 /* Fills the case; returns its name. *check: RAX must be *want at the end. */
 const char *fixed_get(unsigned k, struct insn_case *ic, bool *check, uint64_t *want);
+
+/* ---- insn_log.c: the running total of a long test, in a file ------------------- */
+struct case_log {
+	uint64_t next_seed, cases, failed;
+};
+/* A file that does not exist is an empty log. 0 or -1 with a message. */
+int log_read(struct case_gen *g, const char *path, struct case_log *log);
+int log_write(struct case_gen *g, const char *path, const struct case_log *log);
+/* What of every mnemonic and form was tested, and what never. */
+void log_table(struct case_gen *g, bool forms);
 
 /* ---- insn_native.c: runs them on the host, in a child ------------------------- */
 int native_start(unsigned max_cases);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <Zydis/Zydis.h>
 #include "cpu/soft/stub.h"
-#include "insn_case.h"
+#include "insn_compat.h"
 
 enum space { SPACE_LEGACY, SPACE_VEX, SPACE_EVEX };
 
@@ -21,6 +21,7 @@ struct form {
 
 struct forms {
 	struct form *f;
+	struct form_count *count; /* gen_count's, made when first wanted */
 	unsigned n, cap;
 };
 
@@ -318,9 +319,42 @@ enum gen_left_out gen_why_left_out(const struct case_gen *g, unsigned mnemonic)
 
 void gen_free(struct case_gen *g)
 {
-	for (unsigned m = 0; m <= ZYDIS_MNEMONIC_MAX_VALUE; m++)
+	for (unsigned m = 0; m <= ZYDIS_MNEMONIC_MAX_VALUE; m++) {
 		free(g->by_mnemonic[m].f);
+		free(g->by_mnemonic[m].count);
+	}
 	free(g);
+}
+
+void gen_reseed(struct case_gen *g, uint64_t seed)
+{
+	g->rng.s = seed;
+}
+
+struct form_count *gen_count(struct case_gen *g, unsigned mnemonic, unsigned form)
+{
+	struct forms *f = &g->by_mnemonic[mnemonic];
+
+	if (form >= f->n)
+		return NULL;
+	if (!f->count)
+		f->count = calloc(f->n, sizeof(*f->count));
+	return f->count ? &f->count[form] : NULL;
+}
+
+unsigned gen_forms(const struct case_gen *g, unsigned mnemonic)
+{
+	return g->by_mnemonic[mnemonic].n;
+}
+
+void gen_form_name(const struct case_gen *g, unsigned mnemonic, unsigned form, char *buf, size_t len)
+{
+	static const char *const space[] = {"legacy", "vex", "evex"};
+	static const char *const pp[] = {"", " 66", " f3", " f2"};
+	const struct form *f = &g->by_mnemonic[mnemonic].f[form];
+
+	snprintf(buf, len, "%s map%u%s w%u l%u %02x /%u %s", space[f->space], f->map, pp[f->pp], f->w, f->l, f->opcode,
+		 f->reg, f->mod3 ? "register" : "memory");
 }
 
 unsigned gen_mnemonics(const struct case_gen *g, const uint16_t **list)
@@ -624,13 +658,15 @@ static bool instantiate(struct case_gen *g, unsigned mnemonic, struct insn_case 
 {
 	struct rng *r = &g->rng;
 	const struct forms *fs = &g->by_mnemonic[mnemonic];
-	struct form f = fs->f[rng_below(r, fs->n)];
+	unsigned form = rng_below(r, fs->n);
+	struct form f = fs->f[form];
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 	struct choice ch;
 	uint8_t b[16];
 	unsigned m;
 
+	ic->form = (uint16_t)form;
 	random_choice(r, &f, &ch);
 	/* In forms without an opcode extension the reg field is a register: any. */
 	if (rng_below(r, 2) && !f.rm)
@@ -713,7 +749,8 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 {
 	struct rng *r = &g->rng;
 	const struct forms *fs = &g->by_mnemonic[mnemonic];
-	struct form f = fs->f[rng_below(r, fs->n)];
+	unsigned form = rng_below(r, fs->n);
+	struct form f = fs->f[form];
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 	struct choice ch;
@@ -746,6 +783,7 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	ic->at[ic->n++].undefined = ic->undefined;
 	ic->len += zi.length;
 	ic->mnemonic = (uint16_t)zi.mnemonic;
+	ic->form = (uint16_t)form;
 	if (zi.cpu_flags) {
 		ic->undefined &= ~(zi.cpu_flags->modified | zi.cpu_flags->set_0 | zi.cpu_flags->set_1);
 		ic->undefined |= zi.cpu_flags->undefined;
@@ -833,13 +871,15 @@ static bool instantiate_legacy(struct case_gen *g, unsigned mnemonic, unsigned m
 {
 	struct rng *r = &g->rng;
 	const struct forms *fs = &g->by_mnemonic[mnemonic];
-	struct form f = fs->f[rng_below(r, fs->n)];
+	unsigned form = rng_below(r, fs->n);
+	struct form f = fs->f[form];
 	ZydisDecodedInstruction zi;
 	ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
 	ZydisDecoder d;
 	struct choice ch;
 	unsigned m;
 
+	ic->form = (uint16_t)form;
 	random_choice(r, &f, &ch);
 	if (rng_below(r, 2) && !f.rm)
 		f.reg = (uint8_t)rng_below(r, 8);
@@ -892,4 +932,37 @@ void gen_legacy(struct case_gen *g, unsigned mode, struct insn_case *out)
 				return;
 		}
 	}
+}
+
+/* ---- for insn_compat.c ------------------------------------------------------------------------ */
+
+bool gen_allowed(const struct case_gen *g, const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *ops)
+{
+	return !excluded(zi) && !system_operand(zi, ops) && g->isa[zi->meta.isa_set] &&
+	       !(zi->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS);
+}
+
+struct rng *gen_state(struct case_gen *g, struct insn_case *ic)
+{
+	random_state(g, ic);
+	return &g->rng;
+}
+
+uint64_t gen_address(struct rng *r, unsigned size)
+{
+	return pick_address(r, size);
+}
+
+void gen_form_of(struct case_gen *g, const ZydisDecodedInstruction *zi, struct insn_case *ic)
+{
+	const struct forms *fs = &g->by_mnemonic[zi->mnemonic];
+
+	ic->mnemonic = (uint16_t)zi->mnemonic;
+	ic->form = UINT16_MAX;
+	for (unsigned k = 0; k < fs->n; k++)
+		if (fs->f[k].map == (uint8_t)zi->opcode_map && fs->f[k].opcode == zi->opcode &&
+		    fs->f[k].mod3 == (zi->raw.modrm.mod == 3) && fs->f[k].reg == zi->raw.modrm.reg) {
+			ic->form = (uint16_t)k;
+			return;
+		}
 }

@@ -58,6 +58,37 @@ __asm__(".text\n"
 	"	mov 0x0f000000+120, %r15\n"
 	"	jmp *0x0f000000+128\n");
 void native_enter(void);
+
+/* The same into 32-bit code: data segments that compatibility mode can use, and a far jump. */
+__asm__(".text\n"
+	"native_enter_compat:\n"
+	"	mov $-1, %eax\n"
+	"	mov $-1, %edx\n"
+	"	xrstor64 0x0f000000+192\n"
+	"	mov $0x2b, %eax\n"
+	"	mov %eax, %ds\n"
+	"	mov %eax, %es\n"
+	"	xor %r8d, %r8d\n"
+	"	xor %r9d, %r9d\n"
+	"	xor %r10d, %r10d\n"
+	"	xor %r11d, %r11d\n"
+	"	xor %r12d, %r12d\n"
+	"	xor %r13d, %r13d\n"
+	"	xor %r14d, %r14d\n"
+	"	xor %r15d, %r15d\n"
+	"	pushq 0x0f000000+136\n"
+	"	popfq\n"
+	"	mov 0x0f000000+0, %rax\n"
+	"	mov 0x0f000000+8, %rcx\n"
+	"	mov 0x0f000000+16, %rdx\n"
+	"	mov 0x0f000000+24, %rbx\n"
+	"	mov 0x0f000000+32, %rsp\n"
+	"	mov 0x0f000000+40, %rbp\n"
+	"	mov 0x0f000000+48, %rsi\n"
+	"	mov 0x0f000000+56, %rdi\n"
+	"	ljmp *0x0f000000+128\n");
+void native_enter_compat(void);
+#define USER_CS32 0x23 /* Linux's */
 _Static_assert(offsetof(struct case_state, xsave) == 192, "native_enter's offsets");
 _Static_assert(offsetof(struct case_state, rip) == 128, "native_enter's offsets");
 
@@ -103,8 +134,16 @@ static void run_case(const struct insn_case *ic, struct case_result *r)
 	memcpy((void *)(uintptr_t)ic->in.rip, ic->bytes, ic->len);
 	memcpy((void *)(uintptr_t)CTL, &ic->in, sizeof(ic->in));
 	current = r;
-	if (sigsetjmp(back, 1) == 0)
-		native_enter();
+	if (ic->compat) /* offset and selector, over the unused upper half of rip */
+		st16le((uint8_t *)(uintptr_t)CTL + offsetof(struct case_state, rip) + 4, USER_CS32);
+	if (sigsetjmp(back, 1) == 0) {
+		if (ic->compat)
+			native_enter_compat();
+		else
+			native_enter();
+	}
+	if (ic->compat) /* FNSTENV of the next case shows DS */
+		__asm__ volatile("mov %0, %%ds\n\tmov %0, %%es" : : "r"(0));
 	memcpy(r->data, (void *)(uintptr_t)CASE_DATA, CASE_DATA_SIZE);
 	memset(code + (ic->in.rip - CASE_CODE), 0xcc, ic->len);
 	r->valid = true;

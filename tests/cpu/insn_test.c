@@ -5,14 +5,17 @@
  * natively in a child (insn_native.c); registers, flags, memory, vector state
  * and exceptions must agree.
  *
- *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]
- *		  [--single | --sequence | --legacy | --jit | --tiers] [--max]
+ *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table | --forms] [--verbose]
+ *		  [--single | --sequence | --legacy | --compat | --jit | --tiers] [--max]
+ *	test_insn --log FILE --minutes M	goes on where FILE ends, counts there
+ *	test_insn --log FILE [--forms]		what was covered so far
  *
  * --jit: sequences, all of them translated at first sight; --tiers: with the threshold that users have, so that
  * interpreter and translator take turns.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <Zydis/Zydis.h>
 #include "cpu/soft/jit.h"
 #include "cpu/soft/stub.h"
@@ -286,12 +289,19 @@ static void print_case(const struct insn_case *ic)
 
 /* ---- main -------------------------------------------------------------------------------- */
 
-/* Two of four cases are single instructions, one a sequence, one in 32- or 16-bit code. */
+/* Two of four cases are single instructions, one a sequence, one in 32- or 16-bit code (half of them in the host's
+ * compatibility mode). */
 static void make_case(struct case_gen *g, unsigned k, unsigned what, struct insn_case *ic)
 {
 	switch (what == 0 ? k % 4 : what) {
 	case 2: gen_sequence(g, ic); break;
-	case 3: gen_legacy(g, k & 4 ? 32 : 16, ic); break;
+	case 3:
+		if (what == 0 && k & 8)
+			gen_compat(g, ic);
+		else
+			gen_legacy(g, k & 4 ? 32 : 16, ic);
+		break;
+	case 4: gen_compat(g, ic); break;
 	default: gen_next(g, ic); break;
 	}
 }
@@ -307,6 +317,7 @@ static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned 
 	for (unsigned k = 0; k < n; k++) {
 		struct case_result *h = (struct case_result *)(uintptr_t)native_result(k);
 		struct coverage *cov = &coverage[cases[k].mnemonic];
+		struct form_count *fc;
 
 		if (!h->valid) {
 			printf("the native child died in this case:\n");
@@ -315,9 +326,14 @@ static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned 
 		}
 		soft_run(&cases[k], &soft);
 		cov->run++;
+		fc = gen_count(g, cases[k].mnemonic, cases[k].form);
+		if (fc)
+			fc->cases++;
 		if (!compare(&cases[k], h, &soft, false))
 			continue;
 		cov->failed++;
+		if (fc)
+			fc->failed++;
 		failed++;
 		if (verbose || cov->failed <= 2) {
 			print_case(&cases[k]);
@@ -365,6 +381,14 @@ static void print_left_out(const struct case_gen *g, enum gen_left_out why, cons
 	printf("\n  (%u)\n", n);
 }
 
+static void print_left_out_all(const struct case_gen *g)
+{
+	print_left_out(g, GEN_EXCLUDED,
+		       "left to the system part's tests: privileged, far, segments, not deterministic");
+	print_left_out(g, GEN_NOT_ON_HOST, "not on this host");
+	print_left_out(g, 0, "not in 64-bit mode, or hints that decode as NOP");
+}
+
 static void print_table(const struct case_gen *g)
 {
 	const uint16_t *list;
@@ -378,11 +402,46 @@ static void print_table(const struct case_gen *g)
 		printf("%-20s %7u cases %5u failed %5u with other undefined flags\n",
 		       ZydisMnemonicGetString((ZydisMnemonic)list[k]), c->run, c->failed, c->open_flags);
 	}
-	print_left_out(g, GEN_EXCLUDED,
-		       "left to the system part's tests: privileged, far, segments, not deterministic");
-	print_left_out(g, GEN_NOT_ON_HOST, "not on this host");
-	print_left_out(g, 0, "not in 64-bit mode, or hints that decode as NOP");
+	print_left_out_all(g);
 	printf("%u mnemonics can be tested here, %u not reached, %u with failures\n", n, never, bad);
+}
+
+#define CHUNK (20 * BATCH) /* cases of one seed */
+
+/* Go on where the log ends, for so many minutes. A failing chunk is run again by --seed S --count CHUNK. */
+static unsigned long run_logged(struct case_gen *g, struct insn_case *cases, const char *path, unsigned minutes,
+				unsigned what)
+{
+	time_t end = time(NULL) + 60 * (time_t)minutes, saved = time(NULL);
+	struct case_log log;
+	unsigned long failed = 0;
+
+	if (log_read(g, path, &log))
+		return 1;
+	while (time(NULL) < end) {
+		unsigned bad = 0;
+
+		gen_reseed(g, log.next_seed);
+		for (unsigned n = 0; n < CHUNK; n += BATCH)
+			bad += run_batch(g, cases, BATCH, what);
+		if (bad)
+			printf("%u failed: test_insn --seed %llu --count %u\n", bad, (unsigned long long)log.next_seed,
+			       CHUNK);
+		log.next_seed++;
+		log.cases += CHUNK;
+		log.failed += bad;
+		failed += bad;
+		if (time(NULL) >= saved + 30) {
+			saved = time(NULL);
+			if (log_write(g, path, &log))
+				return 1;
+		}
+	}
+	if (log_write(g, path, &log))
+		return 1;
+	printf("%llu cases in all, %llu failed; %s\n", (unsigned long long)log.cases, (unsigned long long)log.failed,
+	       path);
+	return failed;
 }
 
 int main(int argc, char **argv)
@@ -391,7 +450,9 @@ int main(int argc, char **argv)
 	const char *only = NULL;
 	uint64_t seed = 1;
 	unsigned what = 0;
-	bool table = false;
+	bool table = false, forms = false;
+	const char *log = NULL;
+	unsigned minutes = 0;
 	struct case_gen *g;
 	static struct insn_case cases[BATCH];
 
@@ -408,6 +469,14 @@ int main(int argc, char **argv)
 			what = 2;
 		else if (strcmp(argv[k], "--legacy") == 0)
 			what = 3;
+		else if (strcmp(argv[k], "--compat") == 0)
+			what = 4;
+		else if (strcmp(argv[k], "--log") == 0 && k + 1 < argc)
+			log = argv[++k];
+		else if (strcmp(argv[k], "--minutes") == 0 && k + 1 < argc)
+			minutes = (unsigned)strtoul(argv[++k], NULL, 0);
+		else if (strcmp(argv[k], "--forms") == 0)
+			table = forms = true;
 		else if (strcmp(argv[k], "--max") == 0)
 			max_model = true;
 		else if (strcmp(argv[k], "--jit") == 0) {
@@ -439,15 +508,30 @@ int main(int argc, char **argv)
 	}
 	if (native_start(BATCH))
 		return 2;
+	gen_reseed(g, seed);
+	if (log && !minutes) { /* only look at it */
+		struct case_log l;
+
+		if (log_read(g, log, &l))
+			return 2;
+		log_table(g, forms);
+		print_left_out_all(g);
+		printf("%llu cases, %llu failed\n", (unsigned long long)l.cases, (unsigned long long)l.failed);
+		return l.failed != 0;
+	}
 	if (!only)
 		failed += run_fixed(cases);
+	if (log)
+		return failed + run_logged(g, cases, log, minutes, what) != 0;
 	while (done < count) {
 		unsigned n = (unsigned)MIN(count - done, (unsigned long)BATCH);
 
 		failed += run_batch(g, cases, n, what);
 		done += n;
 	}
-	if (table)
+	if (forms)
+		log_table(g, true);
+	else if (table)
 		print_table(g);
 	printf("%lu cases, seed %llu: %lu failed\n", done, (unsigned long long)seed, failed);
 	gen_free(g);
