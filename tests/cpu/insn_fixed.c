@@ -48,6 +48,8 @@ FIXED(pcmpistri,
       "movabs $0x30a130d530eb30a2, %rax; mov %rax, (%rbx); movabs $0x30fc30d90020002c, %rax; mov %rax, 8(%rbx);"
       "movabs $0x000030bf30fc30d9, %rax; mov %rax, 16(%rbx); movq $0, 24(%rbx);"
       "movdqu (%rbx), %xmm1; movdqu 16(%rbx), %xmm0; pcmpistri $0x0d, %xmm1, %xmm0; mov %ecx, %eax")
+/* A stack that faults before a target that is not canonical. */
+FIXED(call_order, "movabs $0x8000000000000000, %rax; mov %rax, (%rbx); mov $0x1000, %esp; call *(%rbx)")
 
 /* ---- code that writes code --------------------------------------------------------------- */
 
@@ -119,6 +121,7 @@ static const struct fixed fixed[] = {
     FW(smc_push, 2),
     FW(smc_beside, 6),
     F(split_lock),
+    F(call_order),
 };
 
 unsigned fixed_count(void)

@@ -78,6 +78,10 @@ static insn_fn *jmp_select(const struct insn *i)
 
 static int call_to(struct soft_cpu *c, const struct insn *i, uint64_t target)
 {
+	/* Seen on AMD hosts: a stack that cannot be written faults before a target that is not canonical. */
+	if (unlikely(c->long64 && !canonical(target)) && canonical(stack_add(c, -(int64_t)i->opsize)) &&
+	    mmu_probe(c, stack_add(c, -(int64_t)i->opsize), i->opsize, MMU_WRITE, c->mmu_index))
+		return EXC_RAISED;
 	if (unlikely(check_target(c, target)) || stack_push(c, i->opsize, c->s.rip + i->length))
 		return EXC_RAISED;
 	c->s.rip = target;
