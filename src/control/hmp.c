@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "control/info.h"
+#include "control/media.h"
 #include "control/monitor.h"
 #include "control/qmp_impl.h"
 #include "control/readline.h"
@@ -128,6 +129,8 @@ static const struct hmp_command hmp_table[] = {
     {"cont", "c", "", "let them run", do_cont},
     {"system_reset", NULL, "", "reset the machine", do_reset},
     {"system_powerdown", NULL, "", "press the power button", do_powerdown},
+    {"eject", NULL, "[-f] DEVICE", "take the medium out of a drive; -f: whatever the guest says", hmp_eject},
+    {"change", NULL, "DEVICE FILE [FORMAT [MODE]]", "put another medium into a drive", hmp_change},
     {"quit", "q", "", "end Kelvin at once", do_quit},
     {"log", NULL, "CLASS[,...]", "switch diagnostics on, as -d", do_log},
 };

@@ -238,6 +238,7 @@ static void info_block(struct vm *vm, const char *args, struct textbuf *out)
 	struct drive *d;
 
 	for (size_t i = 0; (d = drive_at(i)); i++) {
+		const struct drive_media_ops *m = d->media;
 		if (!d->node)
 			textbuf_printf(out, "%s: [not inserted]\n", d->id);
 		else
@@ -245,6 +246,10 @@ static void info_block(struct vm *vm, const char *args, struct textbuf *out)
 				       block_filename(d->node), block_format(d->node),
 				       block_read_only(d->node) ? ", read-only" : "", block_size(d->node),
 				       block_aio_name(d->node), d->claimed ? "" : ", not used");
+		if (m)
+			textbuf_printf(out, "    Removable device: %slocked, tray %s\n",
+				       m->locked(d->media_opaque) ? "" : "not ",
+				       m->tray_open(d->media_opaque) ? "open" : "closed");
 	}
 }
 

@@ -13,6 +13,7 @@
 #include "chr/chr.h"
 #include "control/info.h"
 #include "control/json.h"
+#include "control/media.h"
 #include "control/qmp_impl.h"
 #include "control/textbuf.h"
 
@@ -146,8 +147,15 @@ static json_t *cmd_query_block(struct vm *vm, json_t *args, struct err *err)
 	struct drive *d;
 
 	for (size_t i = 0; (d = drive_at(i)); i++) {
+		const struct drive_media_ops *m = d->media;
 		json_t *o = json_pack("{s:o,s:s,s:b,s:b}", "device", json_text(d->id), "type", "unknown", "removable",
-				      d->node == NULL, "locked", 0);
+				      m != NULL, "locked", m && m->locked(d->media_opaque));
+		if (m) {
+			const char *id = m->device_id(d->media_opaque);
+			json_object_set_new(o, "tray_open", json_boolean(m->tray_open(d->media_opaque)));
+			if (id)
+				json_object_set_new(o, "qdev", json_text(id));
+		}
 		if (d->node)
 			json_object_set_new(o, "inserted", block_inserted(d->node));
 		json_array_append_new(list, o);
@@ -271,6 +279,20 @@ static const struct qmp_arg set_args[] = {
     {"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {"value", QMP_ANY, true}, {NULL, 0, false}};
 static const struct qmp_arg typename_args[] = {{"typename", QMP_STRING, true}, {NULL, 0, false}};
 
+static const struct qmp_arg tray_args[] = {
+    {"device", QMP_STRING, false}, {"id", QMP_STRING, false}, {"force", QMP_BOOL, false}, {NULL, 0, false}};
+static const struct qmp_arg close_args[] = {{"device", QMP_STRING, false}, {"id", QMP_STRING, false}, {NULL, 0, false}};
+static const struct qmp_arg remove_args[] = {{"id", QMP_STRING, true}, {NULL, 0, false}};
+static const struct qmp_arg insert_args[] = {
+    {"id", QMP_STRING, true}, {"node-name", QMP_STRING, true}, {NULL, 0, false}};
+static const struct qmp_arg change_args[] = {{"device", QMP_STRING, false},
+					     {"id", QMP_STRING, false},
+					     {"filename", QMP_STRING, true},
+					     {"format", QMP_STRING, false},
+					     {"force", QMP_BOOL, false},
+					     {"read-only-mode", QMP_STRING, false},
+					     {NULL, 0, false}};
+
 const struct qmp_command qmp_command_table[] = {
     {"query-version", NULL, cmd_query_version},
     {"query-commands", NULL, cmd_query_commands},
@@ -290,6 +312,12 @@ const struct qmp_command qmp_command_table[] = {
     {"qom-list", path_args, cmd_qom_list},
     {"qom-get", get_args, cmd_qom_get},
     {"qom-set", set_args, cmd_qom_set},
+    {"eject", tray_args, cmd_eject},
+    {"blockdev-open-tray", tray_args, cmd_open_tray},
+    {"blockdev-close-tray", close_args, cmd_close_tray},
+    {"blockdev-remove-medium", remove_args, cmd_remove_medium},
+    {"blockdev-insert-medium", insert_args, cmd_insert_medium},
+    {"blockdev-change-medium", change_args, cmd_change_medium},
     {"stop", NULL, cmd_stop},
     {"cont", NULL, cmd_cont},
     {"quit", NULL, cmd_quit},

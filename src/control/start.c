@@ -225,6 +225,23 @@ static int run_drive_hint(const char *text, struct err *err)
 		       why.msg);
 }
 
+/* As QEMU's pc: an empty CD-ROM drive as third IDE drive, unless its place is taken or -nodefaults says no. */
+static int run_default_cdrom(struct run *r, struct text_list *first, struct err *err)
+{
+	const struct drive *d;
+
+	if (r->c->vm.no_defaults)
+		return 0;
+	for (size_t i = 0; i < r->c->devices.n; i++)
+		if (!strncmp(r->c->devices.v[i], "ide-", 4) || !strncmp(r->c->devices.v[i], "scsi-cd", 7))
+			return 0;
+	for (size_t i = 0; (d = drive_at(i)); i++)
+		if (d->bus_kind == DRIVE_IF_IDE && d->index == 2)
+			return 0;
+	d = drive_create("if=ide,index=2,media=cdrom", r->loop, err);
+	return d ? run_drive_device(r->c, d, first, err) : -EINVAL;
+}
+
 static int run_drives(struct run *r, struct err *err)
 {
 	struct cmdline *c = r->c;
@@ -235,6 +252,8 @@ static int run_drives(struct run *r, struct err *err)
 		struct drive *d = drive_create(c->drives.v[i], r->loop, err);
 		ret = d ? run_drive_device(c, d, &first, err) : run_drive_hint(c->drives.v[i], err);
 	}
+	if (!ret)
+		ret = run_default_cdrom(r, &first, err);
 	for (size_t i = 0; i < c->devices.n && !ret; i++)
 		ret = text_list_add(&first, c->devices.v[i]);
 	if (!ret) {

@@ -35,14 +35,17 @@ def run(kernel, accel, seconds, seed):
     """One machine. Returns (rounds, seconds used)."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kelvin-fuzz.") as folder:
-        disk, debug, errors, qmp_path = (os.path.join(folder, n) for n in ("disk", "debug", "errors", "qmp"))
-        with open(disk, "wb") as f:
-            f.truncate(4 << 20)
+        disk, ide, ide_cd, debug, errors, qmp_path = (
+            os.path.join(folder, n) for n in ("disk", "ide", "ide-cd", "debug", "errors", "qmp"))
+        for name in (disk, ide, ide_cd):
+            with open(name, "wb") as f:
+                f.truncate(4 << 20)
         argv = [guest.KELVIN, "run", "-accel", accel, "-m", "16", "-nodefaults", "-display", "none", "-no-reboot",
                 "-kernel", kernel, "-append", seed, "-qmp", f"unix:{qmp_path},server=on,wait=off",
                 "-chardev", f"file,id=d,path={debug}", "-device", "isa-debugcon,chardev=d,iobase=0xe9",
                 "-chardev", "null,id=n", "-serial", "chardev:n",
                 "-drive", f"file={disk},if=virtio,format=raw", "-device", "virtio-rng-pci",
+                "-drive", f"file={ide},if=ide,format=raw", "-drive", f"file={ide_cd},media=cdrom,format=raw,index=2",
                 "-device", "virtio-serial-pci", "-chardev", "null,id=c", "-device", "virtconsole,chardev=c"]
         with open(errors, "w+", encoding="utf-8", errors="replace") as err:
             with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=err, stderr=err) as process:

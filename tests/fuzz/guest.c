@@ -237,6 +237,53 @@ static void random_virtqueue(void)
 	}
 }
 
+/* Commands on the IDE channels, mostly ones that exist, with a PRD table of every kind and the bus master on or off. */
+static void random_ide(void)
+{
+	static const u8 opcode[] = {0x20, 0x24, 0x25, 0x29, 0x30, 0x34, 0x35, 0x39, 0xc4, 0xc5, 0xc8, 0xca, 0xec, 0xa1,
+				    0xa0, 0xa0, 0xa0, 0xa0, 0xe7, 0xef, 0x06, 0xb0, 0x90, 0x08, 0xc6, 0x91, 0x2f};
+	static const u8 packet[] = {0x00, 0x03, 0x12, 0x1b, 0x1e, 0x25, 0x28, 0x43, 0x46, 0x4a,
+				    0x51, 0x55, 0x5a, 0xa8, 0xad, 0xbd, 0xbe, 0x42, 0x2b};
+	u32 port = pick(2) ? 0x1f0 : 0x170, table = ARENA + (pick(16) << 16), n = pick(64), bm = 0;
+	u8 cmd = pick(16) ? opcode[pick(sizeof(opcode))] : (u8)rnd();
+
+	for (u32 i = 0; i < 6; i++)
+		if (config_read(9, 0x20) & 1)
+			bm = (config_read(9, 0x20) & 0xfff0) + (port == 0x170 ? 8 : 0);
+	config_write(9, 4, 5, 2);
+	for (u32 i = 0; i <= n; i++) {
+		((volatile u32 *)table)[2 * i] = pick(8) ? ARENA + pick(ARENA_SIZE) : value();
+		((volatile u32 *)table)[2 * i + 1] =
+		    (pick(4) ? pick(4096) : value() & 0xffff) | (i == n && pick(8) ? 1u << 31 : 0);
+	}
+	if (bm && pick(4)) {
+		out((u16)(bm + 4), pick(16) ? table : value(), 4);
+		out((u16)bm, pick(2) ? 9 : 1, 1);
+	}
+	if (!pick(8))
+		out((u16)(port + 0x206), pick(2) ? 4 : value(), 1), out((u16)(port + 0x206), pick(2) ? 2 : 0, 1);
+	out((u16)(port + 6), 0x40 | (pick(2) << 4) | (pick(8) ? 0 : pick(256)), 1);
+	for (u32 i = 1; i < 6; i++)
+		for (u32 k = pick(3); k > 0; k--)
+			out((u16)(port + i), pick(2) ? pick(4) : value(), 1);
+	out((u16)(port + 7), cmd, 1);
+	if (cmd == 0xa0) {
+		out((u16)port, packet[pick(sizeof(packet))] | pick(4) << 8, 2);
+		for (u32 i = 0; i < 5; i++)
+			out((u16)port, pick(2) ? pick(16) : rnd(), 2);
+	}
+	for (u32 i = pick(600); i > 0; i--) {
+		if (pick(2))
+			in((u16)port, 1u << pick(3));
+		else
+			out((u16)port, rnd(), 1u << pick(3));
+		if (!pick(64))
+			in((u16)(port + 7), 1);
+	}
+	if (bm && pick(2))
+		out((u16)bm, pick(2) ? 9 : 0, 1);
+}
+
 void guest_main(const u32 *start_info)
 {
 	const u8 *text = (const u8 *)start_info[6]; /* hvm_start_info.cmdline_paddr */
@@ -248,7 +295,11 @@ void guest_main(const u32 *start_info)
 		if (round % 64 == 0)
 			find_bars();
 		for (u32 i = 0; i < 100; i++)
-			switch (pick(8)) {
+			switch (pick(9)) {
+			case 8:
+				if (!pick(20))
+					random_ide();
+				break;
 			case 0: random_config(); break;
 			case 1:
 			case 2: random_port(); break;

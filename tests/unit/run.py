@@ -341,7 +341,8 @@ def case_qmp_script():
         assert q.command("x-query-accel")["return"]["name"] == "soft"
         labels = {c["label"]: c["filename"] for c in q.command("query-chardev")["return"]}
         assert labels["serial0"] == "null" and labels["compat_monitor0"].endswith(",server=on"), labels
-        assert q.command("query-block")["return"] == []
+        cd = {"device": "ide1-cd0", "type": "unknown", "removable": True, "locked": False, "tray_open": False}
+        assert q.command("query-block")["return"] == [cd], q.command("query-block")
         names = [c["name"] for c in q.command("query-commands")["return"]]
         assert len(set(names)) == len(names) and {"quit", "stop", "cont", "qmp_capabilities"} <= set(names)
         for name in names:
@@ -444,7 +445,7 @@ def case_file_names():
     with Machine(*args):
         q = Qmp("qmp")
         q.command("qmp_capabilities")
-        disks = q.command("query-block")["return"]
+        disks = [d for d in q.command("query-block")["return"] if "inserted" in d]
         want = [os.path.join(DIR.encode(), n).decode("utf-8", "replace") for n in names]
         assert [d["inserted"]["file"] for d in disks] == want, disks
         assert all(d["inserted"]["image"]["virtual-size"] == 1 << 20 for d in disks)
@@ -453,6 +454,44 @@ def case_file_names():
         q.close()
     for name in names:
         os.unlink(os.path.join(DIR.encode(), name))
+
+
+def case_media():
+    """A medium is put in, changed and taken out through QMP and the human monitor."""
+    for name, size in (("a.iso", 1), ("b c.iso", 2)):
+        with open(path(name), "wb") as f:
+            f.truncate(size << 20)
+    with Machine("-drive", f"file={path('a.iso')},if=none,id=spare,format=raw,readonly=on"):
+        q = Qmp("qmp")
+        q.command("qmp_capabilities")
+
+        def hmp(line):
+            return q.command("human-monitor-command", {"command-line": line})["return"]
+
+        def error(name, **args):
+            return q.command(name, args)["error"]["desc"]
+
+        def size():
+            return [d.get("inserted", {}).get("image", {}).get("virtual-size") for d in q.command("query-block")["return"]
+                    if d["removable"]]
+
+        cd = {"device": "ide1-cd0"}
+        assert size() == [None]
+        assert hmp(f"change ide1-cd0 \"{path('b c.iso')}\" raw") == "", hmp("info block")
+        assert size() == [2 << 20]
+        assert "not found" in error("eject", device="nosuch")
+        assert "is not removable" in error("eject", device="spare")
+        assert "exactly one" in error("eject")
+        assert "No such file" in error("blockdev-change-medium", **cd, filename=path("nosuch"))
+        assert "read-only" in error("blockdev-change-medium", **cd, filename=path("a.iso"), **{"read-only-mode": "read-write"})
+        assert size() == [2 << 20], "a change that failed took the medium away"
+        assert "return" in q.command("blockdev-open-tray", cd)
+        assert hmp("eject ide1-cd0") == "" and size() == [None]
+        assert "return" in q.command("blockdev-close-tray", cd)
+        assert "id" in error("blockdev-insert-medium", **{"node-name": "spare"})
+        q.close()
+    for name in ("a.iso", "b c.iso"):
+        os.unlink(path(name))
 
 
 def case_monitor_socket():
