@@ -200,13 +200,16 @@ int cmd_set_accel(struct cmdline *c, const char *text, struct err *err)
 	if (!*text)
 		return err_set(err, -EINVAL, "-accel: a CPU engine is missing (kvm or soft)");
 	/* "kvm:soft" names several; options after a comma belong to the engine before it. */
-	const char *s = text;
-	while (*s) {
+	for (const char *s = text;; s++) {
 		size_t n = strcspn(s, ":");
-		int ret = accel_check(s, MIN(n, strcspn(s, ",")), err);
+		size_t name = MIN(n, strcspn(s, ","));
+		int ret = name ? accel_check(s, name, err)
+			       : err_set(err, -EINVAL, "-accel: '%.60s' has an empty name (kvm or soft)", text);
 		if (ret)
 			return ret;
-		s += n + (s[n] == ':');
+		s += n;
+		if (!*s)
+			break;
 	}
 	return text_list_add(&c->accels, text);
 }
@@ -467,8 +470,8 @@ int cmd_set_initrd(struct cmdline *c, const char *text, struct err *err)
 			*w++ = *s;
 		else {
 			*w = 0;
-			if (buf[0])
-				ret = text_list_add(&c->initrds, buf);
+			ret = buf[0] ? text_list_add(&c->initrds, buf)
+				     : err_set(err, -EINVAL, "-initrd: '%.60s' has an empty file name", text);
 			w = buf;
 			if (!*s)
 				break;

@@ -23,8 +23,6 @@
 #include "machine/vm.h"
 #include "mem/mem.h"
 
-#define VM_MAX_CPUS 64
-
 struct vm_thread;
 
 struct vm {
