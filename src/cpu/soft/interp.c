@@ -381,6 +381,21 @@ int interp_step(struct soft_cpu *c)
 	return r == EXC_RAISED ? EXC_RAISED : 0;
 }
 
+int interp_count(struct soft_cpu *c, unsigned n, unsigned *done)
+{
+	unsigned left = n;
+	int r = 0;
+
+	while (left && r != EXC_RAISED) {
+		struct block *b = block_lookup(c);
+
+		c->s.int_shadow = false;
+		r = b ? block_run(c, b, left, &left) : EXC_RAISED;
+	}
+	*done = n - left;
+	return r == EXC_RAISED ? EXC_RAISED : 0;
+}
+
 int interp_run(struct soft_cpu *c, unsigned max_insns)
 {
 	unsigned left = max_insns;

@@ -225,10 +225,16 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	struct jit *j;
 	int ret;
 
-	if (sa->lockstep)
-		return err_set(err, -ENOSYS, "accel soft: lockstep=on is not available; leave it out");
+	if (sa->lockstep && a->cfg.ncpus != 1)
+		return err_set(err, -EINVAL,
+			       "accel soft: lockstep=on compares one CPU's steps; it needs -smp 1, not %u",
+			       a->cfg.ncpus);
 	if (!sa->jit_on)
 		return 0;
+	if (!host_suitable() && sa->lockstep)
+		return err_set(
+		    err, -ENOTSUP,
+		    "accel soft: lockstep=on needs the translator, which needs BMI2 and AVX of the host's CPU");
 	if (!host_suitable()) {
 		log_info("soft: this host CPU lacks BMI2 or AVX, which the translator needs: interpreting");
 		return 0;
@@ -239,7 +245,8 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	j->accel = a;
 	j->size = CACHE_SIZE_DEFAULT;
 	j->exact_flags = sa->jit_exact_flags;
-	j->threshold = sa->jit_always ? 1 : sa->jit_threshold;
+	j->threshold = sa->jit_always || sa->lockstep ? 1 : sa->jit_threshold;
+	j->lockstep = sa->lockstep;
 	j->arena_size = ARENA_SIZE;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->link_lock, NULL);

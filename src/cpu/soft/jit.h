@@ -162,6 +162,8 @@ struct jit {
 	_Atomic bool flushing;
 	_Atomic uint64_t flushes;
 	bool exact_flags;
+	bool lockstep;		/* code counts its instructions and keeps what RDTSC gave; nothing is chained */
+	uint16_t spoil;		/* tests: instructions with this mnemonic are translated to nothing */
 	bool return_exceptions; /* jit_run's caller delivers (tests) */
 	uint32_t threshold;
 	bool perf_map; /* jit_perf.c */

@@ -480,6 +480,9 @@ static void push_value(struct xlat *x, struct xinsn *in, int src, int32_t imm)
 		e_store(&x->e, m, src);
 	}
 	rsp_add(x, -8);
+	/* CALL has its exit still to come, and flags made again from the old RSP would be wrong there. */
+	if (x->recipe.regs & in->gpr_written)
+		x->recipe.kind = RECIPE_NONE;
 }
 
 static void load_operand_rcx(struct xlat *x, struct xinsn *in, unsigned n)
@@ -622,6 +625,9 @@ static void lower_div(struct xlat *x, struct xinsn *in)
 		e_alu_imm(e, size == 8, 7, H_RAX, 1); /* divisor 0 or -1 */
 		bad2 = e_jcc(e, CC_BE);
 	}
+	/* PUSHF shows what the host makes of them, which on some CPUs is nothing. */
+	if (in->live_out && x->slot == F_ALL)
+		x_flags_to_host(x, F_ALL);
 	e_mov(e, H_RAX, home_of(R_RAX));
 	e_op_reg(e, size == 8, 0xf7, is_signed ? 7 : 6, H_RCX);
 	e_mov(e, home_of(R_RAX), H_RAX);
@@ -1092,6 +1098,14 @@ static void field_op(struct xlat *x, int op, size_t off, uint32_t imm)
 	e4(&x->e, imm);
 }
 
+void x_mark(struct xlat *x)
+{
+	struct hmem m = h_gs(GS_OFF(jx.at));
+
+	e_op_mem(&x->e, 0, 0xc7, 0, &m);
+	e4(&x->e, x->i);
+}
+
 /* cmp byte field, val; leave for the interpreter when the condition holds. */
 static void leave_if(struct xlat *x, const struct xinsn *in, size_t off, unsigned val, unsigned cond)
 {
@@ -1212,6 +1226,12 @@ static void lower_rdtsc(struct xlat *x, struct xinsn *in)
 	e1(e, 32);
 	e_op_reg(e, 1, 0x0b, H_RDX, H_RAX);
 	e_op_mem(e, 1, 0x03, H_RDX, &off);
+	if (unlikely(x->j->lockstep)) {
+		if (x->ntsc == ARRAY_SIZE(x->c->jx.tsc))
+			x->failed = true;
+		else
+			e_store(e, h_gs(GS_OFF(jx.tsc) + 8 * x->ntsc++), H_RDX);
+	}
 	e_op_reg(e, 0, 0x8b, home_of(R_RAX), H_RDX);
 	e_op_reg(e, 1, 0xc1, 5, H_RDX);
 	e1(e, 32);
@@ -1372,6 +1392,8 @@ void x_lower(struct xlat *x, struct xinsn *in)
 {
 	if (in->vec)
 		x_need_vec(x, in);
+	if (unlikely(x->j->spoil && x->j->spoil == in->zi.mnemonic))
+		return;
 	if (in->kind == K_JMP)
 		x_exit_direct(x, in->target, in->live_out);
 	else

@@ -6,6 +6,7 @@
  * from one block to the next; jit_vec_unload comes before any other C.
  */
 #include "cpu/soft/jit.h"
+#include "cpu/soft/lockstep.h"
 
 #include <asm/prctl.h>
 #include <sys/syscall.h>
@@ -237,7 +238,7 @@ int jit_string(struct soft_cpu *c, const struct insn *i)
 		if (!rep)
 			break;
 		g[R_RCX] -= n;
-		if (g[R_RCX] && soft_attention(c))
+		if (g[R_RCX] && (soft_attention(c) || lockstep_enough(c)))
 			return INSN_JUMP;
 	}
 	return INSN_NEXT;
@@ -650,6 +651,73 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 			return deliver(c, r);
 		return stopped(c, r);
 	}
+}
+
+static void copy_image(uint8_t *to, const uint8_t *from)
+{
+	size_t n = CPU_XSAVE_SIZE;
+
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
+}
+
+/* The step behind the block, where its handler is not the interpreter's or runs in other surroundings. */
+static void one_step(struct soft_cpu *c, struct jit_one *one)
+{
+	const struct jit_step *s = (const struct jit_step *)(uintptr_t)c->jx.arg;
+	uint64_t count = c->s.gpr[R_RCX];
+
+	one->step_rip = c->s.rip;
+	if (s->string) {
+		do
+			one->step_ret = jit_string(c, &s->insn);
+		while (one->step_ret == INSN_JUMP && !lockstep_enough(c));
+		one->step_string = s->insn.prefixes & (INSN_REP | INSN_REPNE);
+		one->rounds = count - c->s.gpr[R_RCX];
+		one->step_done = one->step_ret != JIT_STRING_NOT || one->rounds;
+	} else if (s->quiet) {
+		one->step_ret = s->insn.exec(c, &s->insn);
+		one->step_done = true;
+	}
+	if (one->step_done && one->step_ret >= 0 && one->step_ret != INSN_JUMP)
+		c->s.rip += s->insn.length;
+}
+
+bool jit_run_one(struct soft_cpu *c, uint8_t *image, struct jit_one *one, enum jit_exit *r)
+{
+	struct jit *j = jit_of(c);
+	struct jit_cpu *jc = c->jit;
+	const struct jit_block *b = NULL;
+
+	*one = (struct jit_one){0};
+	*r = JIT_INTERP;
+	set_gs(c);
+	inside_enter(j, jc);
+	if (translatable(c))
+		b = block_at(c, j, r);
+	if (b) {
+		c->jx.at = 0;
+		run_code(c, j, b->entry_b);
+		jc->n_reason[c->jx.reason]++;
+		one->reason = c->jx.reason;
+		one->insns = c->jx.at;
+		switch (one->reason) {
+		case REASON_LINK:
+			one->dead = FLAG_ARITH & ~(uint32_t)((struct jit_link *)(uintptr_t)c->jx.arg)->live;
+			__attribute__((fallthrough));
+		case REASON_LOOKUP:
+		case REASON_LOOKUP_SALTED:
+		case REASON_MODE: one->insns++; break;
+		case REASON_STEP: one_step(c, one); break;
+		case REASON_POLL: one->insns = 0; break;
+		default: break;
+		}
+		one->vec = c->jx.vec_live;
+		if (one->vec)
+			copy_image(image, c->s.xsave);
+		jit_vec_unload(c);
+	}
+	inside_leave(jc);
+	return b != NULL;
 }
 
 enum jit_exit jit_run(struct soft_cpu *c)

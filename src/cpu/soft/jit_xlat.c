@@ -809,6 +809,8 @@ static bool lower_block(struct xlat *x)
 	for (x->i = 0; x->i < x->n; x->i++) {
 		struct xinsn *in = &x->insn[x->i];
 
+		if (unlikely(x->j->lockstep))
+			x_mark(x);
 		if (in->kind == K_UNSUPPORTED) {
 			if (!x_exit_step(x, in)) {
 				if (x->i == 0)

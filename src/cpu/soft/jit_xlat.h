@@ -103,6 +103,7 @@ struct xlat {
 	unsigned host, slot; /* flags valid in the host's flags, in SLOT_FLAGS */
 	struct recipe recipe;
 	bool exact, failed;
+	unsigned ntsc;	 /* lockstep: RDTSC so far */
 	bool vec_loaded; /* on every path to here in this block */
 	/* code bytes looked at */
 	struct {
@@ -167,6 +168,8 @@ void x_address(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperand
 void x_need_vec(struct xlat *x, const struct xinsn *in);
 
 /* jit_insn.c */
+/* Lockstep: say which instruction is under way. */
+void x_mark(struct xlat *x);
 void x_classify(struct xlat *x, struct xinsn *in);
 void x_lower(struct xlat *x, struct xinsn *in);
 /* Exits */

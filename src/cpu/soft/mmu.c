@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "base/log.h"
+#include "cpu/soft/lockstep.h"
 
 #define TLB2_BITS   12
 #define TLB2_SIZE   (1u << TLB2_BITS)
@@ -400,7 +401,8 @@ static int translate_fill(struct soft_cpu *c, uint64_t lin, enum mmu_access a, u
 		return 0;
 	if (mmu_mem(c)->dirty_logging)
 		__atomic_fetch_or(&mmu_mem(c)->page_bits[t->index], MEM_PAGE_DIRTY, __ATOMIC_RELAXED);
-	if (!(page_bits(c, t) & MEM_PAGE_CODE))
+	/* In lockstep every store comes here to be noted. */
+	if (!(page_bits(c, t) & MEM_PAGE_CODE) && !c->lockstep)
 		l1_enter(c, t, a, idx);
 	return 0;
 }
@@ -487,6 +489,12 @@ static uint64_t piece_load(struct soft_cpu *c, const struct mmu_page *t, unsigne
 	}
 }
 
+static inline void note_store(struct soft_cpu *c, uint8_t *host, unsigned size)
+{
+	if (unlikely(c->lockstep))
+		lockstep_note(c->lockstep, host, size);
+}
+
 static void piece_store(struct soft_cpu *c, const struct mmu_page *t, unsigned off, unsigned size, uint64_t val)
 {
 	uint8_t *p;
@@ -497,6 +505,7 @@ static void piece_store(struct soft_cpu *c, const struct mmu_page *t, unsigned o
 		return;
 	}
 	p = t->host + off;
+	note_store(c, p, size);
 	switch (size) {
 	case 1: *(volatile uint8_t *)p = (uint8_t)val; break;
 	case 2: *(volatile guest_u16 *)p = (uint16_t)val; break;
@@ -588,8 +597,11 @@ int mmu_host(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a,
 	if (!t.host || (a == MMU_WRITE && t.rights & PG_ROM))
 		return 0;
 	*host = t.host + page_off(lin);
-	if (a == MMU_WRITE && page_bits(c, &t) & MEM_PAGE_CODE)
-		*host_flags = MMU_HOST_CODE;
+	if (a == MMU_WRITE) {
+		note_store(c, *host, size);
+		if (page_bits(c, &t) & MEM_PAGE_CODE)
+			*host_flags = MMU_HOST_CODE;
+	}
 	return 0;
 }
 
@@ -648,6 +660,7 @@ static int copy_piece(struct soft_cpu *c, uint64_t lin, uint8_t *buf, unsigned n
 			copy_bytes(buf, t.host + page_off(lin), n);
 			return 0;
 		}
+		note_store(c, t.host + page_off(lin), n);
 		copy_bytes(t.host + page_off(lin), buf, n);
 		ram_written(c, t.index, page_off(lin), n);
 		return 0;

@@ -7,6 +7,7 @@
  * vCPU's thread; entries are read once and changed with compare-and-exchange,
  * since other CPUs and devices may change them at any time.
  */
+#include "cpu/soft/lockstep.h"
 #include "cpu/soft/mmu_int.h"
 
 /* A/D updates that lose a race against other CPUs are retried this often; then left undone. */
@@ -114,6 +115,8 @@ static bool entry_set(struct soft_cpu *c, struct walk_step *s, unsigned size, ui
 		      : !__atomic_compare_exchange_n((uint32_t *)(void *)s->host, &old32, old32 | (uint32_t)bits, false,
 						     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		return false;
+	if (unlikely(c->lockstep) && c->lockstep->log)
+		c->lockstep->log->walk_set = true;
 	page = mem_page_index(m, s->gpa);
 	if (page != UINT64_MAX &&
 	    (m->dirty_logging || __atomic_load_n(&m->page_bits[page], __ATOMIC_RELAXED) & MEM_PAGE_CODE))

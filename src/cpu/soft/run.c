@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
+#include "cpu/soft/lockstep.h"
 #include "cpu/soft/mmu.h"
 #include "cpu/soft/sys.h"
 #include "io/vmclock.h"
@@ -72,7 +73,10 @@ void soft_mode_changed(struct soft_cpu *c)
 uint64_t soft_tsc(const struct soft_cpu *c)
 {
 	const struct vmclock *clk = c->v.accel->cfg.clock;
+	uint64_t tsc;
 
+	if (unlikely(c->lockstep) && lockstep_tsc(c, &tsc))
+		return tsc;
 	if (unlikely(clk->tsc_from_ns))
 		return vmclock_tsc(clk) + c->s.tsc_adjust;
 	return clock_tsc() + c->tsc_offset;
@@ -319,6 +323,8 @@ static int run_code(struct soft_cpu *c)
 
 	if (unlikely(c->debug_active || (c->s.rflags & FLAG_TF)))
 		return run_debug_step(c);
+	if (unlikely(c->lockstep) && !c->s.int_shadow)
+		return lockstep_run(c);
 	if (a->jit_on && !c->s.int_shadow && jit_enabled(&a->a)) {
 		switch (jit_run(c)) {
 		case JIT_EXC: return EXC_RAISED;

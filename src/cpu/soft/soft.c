@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include "base/log.h"
 #include "cpu/soft/jit.h"
+#include "cpu/soft/lockstep.h"
 #include "cpu/soft/run.h"
 #include "cpu/soft/sys.h"
 #include "io/vmclock.h"
@@ -45,7 +46,7 @@ static const struct prop soft_props[] = {
      .kind = PROP_BOOL,
      .offset = offsetof(struct soft_accel, lockstep),
      .def = "off",
-     .help = "run interpreter and translator side by side and compare (for tests)"},
+     .help = "run each block in the interpreter and in the translator and compare (for tests; -smp 1, slow)"},
     /* QEMU's spelling for its TCG; vCPUs are threads here whatever it says. */
     {.name = "thread",
      .kind = PROP_ENUM,
@@ -116,6 +117,10 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 	if (type_init(&soft_accel_ops.type, s, err) ||
 	    (options && type_set_opts(&soft_accel_ops.type, s, options, except, err)))
 		goto fail;
+	if (s->lockstep && !s->jit_on) {
+		err_set(err, -EINVAL, "accel soft: lockstep=on compares the translator, and jit=off is without it");
+		goto fail;
+	}
 	if (s->perf_map && !s->jit_on) {
 		err_set(err, -EINVAL, "accel soft: perf-map=on is about translated code, and jit=off makes none");
 		goto fail;
@@ -141,6 +146,7 @@ fail:
 
 static void vcpu_free(struct soft_cpu *c)
 {
+	lockstep_fini(c);
 	interp_fini(c);
 	mmu_fini(c);
 	pthread_cond_destroy(&c->sleep_cond);
@@ -166,7 +172,8 @@ static struct vcpu *soft_vcpu_create(struct accel *a, unsigned index, uint32_t a
 	cpu_state_reset(&c->s, index == 0);
 	c->vendor_intel = soft_vendor_intel(a->cfg.model);
 	soft_mode_changed(c);
-	if (mmu_init(c, err) || interp_init(c, err) || (s->jit_on && jit_cpu_init(c, err))) {
+	if (mmu_init(c, err) || interp_init(c, err) || (s->jit_on && jit_cpu_init(c, err)) ||
+	    (s->lockstep && lockstep_init(c, err))) {
 		vcpu_free(c);
 		return NULL;
 	}

@@ -93,6 +93,7 @@ struct tlb_entry {
 struct insn;
 struct block_cache;
 struct jit_cpu;
+struct lockstep;
 
 /* Translated code by linear address; jit.h. */
 #define JIT_JUMP_BITS  14
@@ -128,6 +129,9 @@ struct jit_exchange {
 	uint64_t xmask;		      /* XSAVE components it has */
 	uint64_t salt;		      /* of this address space in the user part of jit_jump */
 	uint32_t jump_key[MMU_MODES]; /* the mode each part of jit_jump is for */
+	/* lockstep only: the instruction of the block that is under way, and what each RDTSC of it gave */
+	uint32_t at;
+	uint64_t tsc[8];
 };
 
 struct soft_cpu {
@@ -164,6 +168,7 @@ struct soft_cpu {
 	struct block_cache *blocks;
 	struct jit_cpu *jit;
 	struct soft_stubs *stubs;
+	struct lockstep *lockstep; /* NULL: off */
 	uint16_t x87_cs, x87_ds;    /* selectors of the last x87 instruction and its operand: FNSTENV, FNSAVE show them;
 				     * 64-bit FXSAVE images have no room for them, so they are lost there as on a CPU */
 	pthread_mutex_t sleep_lock; /* HLT */
@@ -339,6 +344,8 @@ static inline void codesync_check(struct soft_cpu *c)
  * caller looks for interrupts at the right boundary. With RFLAGS.TF it executes one instruction; the #DB after it
  * is the caller's. */
 int interp_run(struct soft_cpu *c, unsigned max_insns);
+/* n instructions (an exception ends it), whatever is pending; *done of them were completed. */
+int interp_count(struct soft_cpu *c, unsigned n, unsigned *done);
 /* Exactly one instruction. */
 int interp_step(struct soft_cpu *c);
 /* The instruction at s.rip, valid until the next call of any of these. NULL: it cannot be fetched, an exception is
