@@ -697,7 +697,6 @@ bool jit_run_one(struct soft_cpu *c, uint8_t *image, struct jit_one *one, enum j
 	if (b) {
 		c->jx.at = 0;
 		run_code(c, j, b->entry_b);
-		jc->n_reason[c->jx.reason]++;
 		one->reason = c->jx.reason;
 		one->insns = c->jx.at;
 		switch (one->reason) {
