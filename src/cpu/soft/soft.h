@@ -168,7 +168,7 @@ struct soft_cpu {
 	struct block_cache *blocks;
 	struct jit_cpu *jit;
 	struct soft_stubs *stubs;
-	struct lockstep *lockstep; /* NULL: off */
+	struct lockstep *lockstep;  /* NULL: off */
 	uint16_t x87_cs, x87_ds;    /* selectors of the last x87 instruction and its operand: FNSTENV, FNSAVE show them;
 				     * 64-bit FXSAVE images have no room for them, so they are lost there as on a CPU */
 	pthread_mutex_t sleep_lock; /* HLT */
