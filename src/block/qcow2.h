@@ -124,6 +124,7 @@ struct qcow2 {
 	struct qcow2_header h;
 	uint32_t cluster_bits, cluster_size, l2_bits, entry_size;
 	bool extended_l2, corrupt;
+	bool lazy, closing; /* refcounts are written at the end only; and this is the end */
 	bool has_data_file; /* guest data is in another file, and refcounts do not count it */
 	uint64_t *l1;	    /* host byte order */
 	uint32_t l1_dirty_lo, l1_dirty_hi;
@@ -188,6 +189,7 @@ int qcow2_flush_tables(struct qcow2 *q);
 /* (co) The flush lock is held. */
 int qcow2_write_refblocks(struct qcow2 *q);
 bool qcow2_is_dirty(const struct qcow2 *q);
+int qcow2_mark_clean(struct qcow2 *q); /* everything was written */
 /* Drop one reference of each cluster when the current mapping is durable. */
 int qcow2_free_later(struct qcow2 *q, uint64_t offset, uint64_t bytes);
 
@@ -202,7 +204,14 @@ int qcow2_meta_add(struct qcow2 *q, uint64_t cluster);
 void qcow2_meta_remove(struct qcow2 *q, uint64_t cluster);
 bool qcow2_meta_has(const struct qcow2 *q, uint64_t offset, uint64_t len); /* bytes of the file */
 
+/* (co), alloc held: a refcount block for `cluster`, not in the clusters it covers if that can be helped */
+int qcow2_refblock_ensure(struct qcow2 *q, uint64_t cluster);
+
 /* ---- qcow2_map.c ---- */
+void qcow2_l1_set(struct qcow2 *q, uint64_t i, uint64_t entry);
+/* The second half of an extended entry: bit n says subcluster n has data, bit 32 + n that it is zero. 0 in others. */
+uint64_t qcow2_bitmap_get(const struct qcow2 *q, const struct qcow2_table *t, uint64_t offset);
+void qcow2_bitmap_set(struct qcow2 *q, struct qcow2_table *t, uint64_t offset, uint64_t bitmap);
 /* 1: *e is the run at `offset`, at most `len` long. 0: its L2 table is not cached. -errno. */
 int qcow2_lookup_cached(struct qcow2 *q, uint64_t offset, uint64_t len, struct qcow2_extent *e);
 int qcow2_lookup(struct qcow2 *q, uint64_t offset, uint64_t len, struct qcow2_extent *e); /* (co) */
@@ -218,7 +227,29 @@ int qcow2_mark_corrupt(struct qcow2 *q, const char *fmt, ...) __attribute__((for
 /* ---- qcow2_compress.c ---- */
 int qcow2_inflate(uint32_t type, const uint8_t *in, size_t in_len, uint8_t *out, size_t out_len);
 
+/* ---- qcow2_resize.c ---- (co), nothing else in flight */
+struct qcow2_patch {
+	unsigned field, bytes;
+	uint64_t value;
+};
+int qcow2_header_patch(struct qcow2 *q, const struct qcow2_patch *p, int n);
+int qcow2_alloc_run(struct qcow2 *q, uint64_t n, uint64_t *cluster);
+/* Write `l1` (heap, the image's from now on if it succeeds) as the active table, with the disk's size. */
+int qcow2_l1_replace(struct qcow2 *q, uint64_t *l1, uint32_t n, uint64_t size);
+int qcow2_drop_from(struct qcow2 *q, uint64_t size); /* all mappings from `size` on */
+int qcow2_truncate(struct block_node *n, uint64_t size, enum block_prealloc p, struct err *err);
+int qcow2_make_empty(struct block_node *n, struct err *err);
+int qcow2_preallocate(struct block_node *n, enum block_prealloc p, struct err *err); /* a new image */
+
+/* ---- qcow2_amend.c ---- */
+int qcow2_change_backing(struct block_node *n, const char *file, const char *format, struct err *err);
+int qcow2_amend(struct block_node *n, const struct block_amend *a, struct err *err);
+int qcow2_header_write(struct qcow2 *q, const struct qcow2_header *h); /* all of it, durable; *h becomes q->h */
+
 /* ---- qcow2_write.c ---- */
+int qcow2_write_zero_data(struct qcow2 *q, uint64_t offset, uint64_t end); /* (co) */
+int qcow2_limit_dirty(struct qcow2 *q);			/* (co) pay for a flush when much has piled up */
+void qcow2_free_entry(struct qcow2 *q, uint64_t entry); /* what it referred to has one reference less, soon */
 /* (co) With the request's clusters held exclusively. */
 int qcow2_write_request(struct qcow2 *q, const struct block_req *req);
 int qcow2_discard_request(struct qcow2 *q, const struct block_req *req);
@@ -227,6 +258,11 @@ int qcow2_zero_request(struct qcow2 *q, const struct block_req *req);
 /* ---- qcow2_snapshot.c ---- */
 int qcow2_snapshots_load(struct qcow2 *q); /* -EINVAL: the table is broken; what was read stays */
 void qcow2_snapshots_free(struct qcow2 *q);
+struct qcow2_snapshot *qcow2_snapshot_find(struct qcow2 *q, const char *which);
+void qcow2_snapshot_free(struct qcow2_snapshot *s);
+int qcow2_snapshot_create(struct block_node *n, const char *name, struct err *err);
+int qcow2_snapshot_apply(struct block_node *n, const char *which, struct err *err);
+int qcow2_snapshot_delete(struct block_node *n, const char *which, struct err *err);
 int qcow2_snapshot_list(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
 
 /* ---- qcow2_check.c ---- */

@@ -32,6 +32,22 @@ struct flush_set {
 	size_t nr_frees;
 };
 
+static int sync_file(struct qcow2 *q)
+{
+	return qcow2_file_io(q, BLOCK_FLUSH, 0, NULL, 0);
+}
+
+int qcow2_mark_clean(struct qcow2 *q)
+{
+	int ret;
+
+	if (!(q->h.incompatible & QCOW2_INCOMPAT_DIRTY))
+		return 0;
+	q->h.incompatible &= ~(uint64_t)QCOW2_INCOMPAT_DIRTY;
+	ret = qcow2_header_set_u64(q, QCOW2_H_INCOMPATIBLE, q->h.incompatible);
+	return ret ? ret : sync_file(q);
+}
+
 bool qcow2_is_dirty(const struct qcow2 *q)
 {
 	return q->l2.dirty || q->refblocks.dirty || q->l1_dirty_hi || q->reftable_dirty_hi || q->nr_frees;
@@ -123,11 +139,6 @@ static void set_undo(struct qcow2 *q, struct flush_set *s)
 		qcow2_free_later(q, s->frees[i].offset, (uint64_t)s->frees[i].clusters << q->cluster_bits);
 }
 
-static int sync_file(struct qcow2 *q)
-{
-	return qcow2_file_io(q, BLOCK_FLUSH, 0, NULL, 0);
-}
-
 static struct qcow2_table *first_dirty(struct qcow2_cache *c)
 {
 	struct qcow2_table *t = c->first;
@@ -184,11 +195,25 @@ static int write_reftable(struct qcow2 *q)
 	return ret;
 }
 
+/* Lazy refcounts: the image says that they may be wrong, and they are written when it is closed or the cache full. */
+static int mark_lazy(struct qcow2 *q)
+{
+	int ret;
+
+	if (q->h.incompatible & QCOW2_INCOMPAT_DIRTY)
+		return 0;
+	ret = qcow2_header_set_u64(q, QCOW2_H_INCOMPATIBLE, q->h.incompatible | QCOW2_INCOMPAT_DIRTY);
+	if (!ret)
+		q->h.incompatible |= QCOW2_INCOMPAT_DIRTY;
+	return ret;
+}
+
 static int write_set(struct qcow2 *q, struct flush_set *s)
 {
-	int ret = qcow2_write_refblocks(q);
+	const bool lazy = q->lazy && !q->closing && q->refblocks.dirty <= q->refblocks.max / 2;
+	int ret = lazy ? mark_lazy(q) : qcow2_write_refblocks(q);
 
-	if (!ret)
+	if (!ret && !lazy)
 		ret = write_reftable(q);
 	if (!ret && (s->nr_l2 || s->l1_hi))
 		ret = sync_file(q);

@@ -255,17 +255,7 @@ int qcow2_header_usable(const struct qcow2_header *h, const struct block_open *o
 	if (h->incompatible & QCOW2_INCOMPAT_CORRUPT)
 		return err_set(err, -EACCES,
 			       "Could not open '%s': the image is marked corrupt and cannot be opened for writing; "
-			       "readonly=on, or repair it with qemu-img check -r all",
-			       filename);
-	if (h->incompatible & QCOW2_INCOMPAT_DIRTY)
-		return err_set(err, -ENOTSUP,
-			       "Could not open '%s': its refcounts are marked dirty (lazy_refcounts, not closed); "
-			       "repair it with qemu-img check -r all",
-			       filename);
-	if (h->incompatible & QCOW2_INCOMPAT_EXTENDED_L2)
-		return err_set(err, -ENOTSUP,
-			       "Could not open '%s': writing images with extended L2 entries is not implemented yet; "
-			       "readonly=on works",
+			       "readonly=on, or repair it with kelvin img check -r all",
 			       filename);
 	return 0;
 }

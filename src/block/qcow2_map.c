@@ -57,6 +57,19 @@ void qcow2_entry_set(struct qcow2 *q, struct qcow2_table *t, uint64_t offset, ui
 	qcow2_cache_dirty(&q->l2, t);
 }
 
+uint64_t qcow2_bitmap_get(const struct qcow2 *q, const struct qcow2_table *t, uint64_t offset)
+{
+	return q->extended_l2 ? ld64be(t->data + l2_index(q, offset) * q->entry_size + 8) : 0;
+}
+
+void qcow2_bitmap_set(struct qcow2 *q, struct qcow2_table *t, uint64_t offset, uint64_t bitmap)
+{
+	if (!q->extended_l2)
+		return;
+	st64be(t->data + l2_index(q, offset) * q->entry_size + 8, bitmap);
+	qcow2_cache_dirty(&q->l2, t);
+}
+
 void qcow2_compressed_range(const struct qcow2 *q, uint64_t entry, uint64_t *offset, uint32_t *len)
 {
 	const uint32_t x = 62 - (q->cluster_bits - 8);
@@ -96,7 +109,7 @@ static int classify(struct qcow2 *q, const struct qcow2_table *t, uint64_t offse
 					  (unsigned long long)(offset - in), (unsigned long long)host);
 	if (q->extended_l2) {
 		const uint32_t size = q->cluster_size / 32, sub = (uint32_t)in / size;
-		const uint64_t bitmap = ld64be(t->data + l2_index(q, offset) * q->entry_size + 8);
+		const uint64_t bitmap = qcow2_bitmap_get(q, t, offset);
 		const uint64_t n = classify_extended(bitmap, sub, e);
 		if ((uint32_t)bitmap & (uint32_t)(bitmap >> 32))
 			return qcow2_mark_corrupt(q, "subclusters at guest offset 0x%llx are both data and zero",
@@ -189,9 +202,9 @@ int qcow2_lookup(struct qcow2 *q, uint64_t offset, uint64_t len, struct qcow2_ex
 	return ret;
 }
 
-static void l1_set(struct qcow2 *q, uint64_t i, uint64_t offset)
+void qcow2_l1_set(struct qcow2 *q, uint64_t i, uint64_t entry)
 {
-	q->l1[i] = offset | QCOW2_ENTRY_COPIED;
+	q->l1[i] = entry;
 	q->l1_dirty_lo = MIN(q->l1_dirty_lo, (uint32_t)i);
 	q->l1_dirty_hi = MAX(q->l1_dirty_hi, (uint32_t)i + 1);
 }
@@ -217,7 +230,7 @@ static int l2_make(struct qcow2 *q, uint64_t i, struct qcow2_table **out)
 		qcow2_free_later(q, old, q->cluster_size);
 	}
 	if (!ret)
-		l1_set(q, i, cluster << q->cluster_bits);
+		qcow2_l1_set(q, i, cluster << q->cluster_bits | QCOW2_ENTRY_COPIED);
 	if (from)
 		qcow2_cache_put(from);
 	return ret;

@@ -50,6 +50,27 @@ int qcow2_load_reftable(struct qcow2 *q)
 	return load_table(q, q->h.refcount_table_offset, q->reftable_entries, &q->reftable);
 }
 
+/* Not closed after a change with lazy refcounts, or in the middle of one to snapshots. */
+static int repair(struct qcow2 *q, struct err *err)
+{
+	struct block_check r = {0};
+	int ret;
+
+	if (q->node->read_only || !(q->h.incompatible & QCOW2_INCOMPAT_DIRTY))
+		return 0;
+	log_info("'%s' was not closed properly: repairing its refcounts", q->node->filename);
+	ret = qcow2_check_image(q, BLOCK_FIX_LEAKS | BLOCK_FIX_ERRORS, &r);
+	if (!ret && (r.corruptions || r.errors))
+		return err_set(err, -EIO,
+			       "Could not open '%s': it was not closed properly and cannot be repaired: %llu "
+			       "errors are left; see kelvin img check -r all",
+			       q->node->filename, (unsigned long long)(r.corruptions + r.errors));
+	if (!ret)
+		ret = qcow2_mark_clean(q);
+	return ret ? err_set_errno(err, ret, "Could not open '%s': its refcounts cannot be repaired", q->node->filename)
+		   : 0;
+}
+
 static int load_tables(struct qcow2 *q, const struct block_open *o, struct err *err)
 {
 	const uint32_t covered = MAX(q->h.l1_size * BIT(q->l2_bits) / (q->cluster_size / q->entry_size), 1u);
@@ -62,6 +83,8 @@ static int load_tables(struct qcow2 *q, const struct block_open *o, struct err *
 	if (!ret)
 		ret = qcow2_cache_init(&q->refblocks, (unsigned)MAX(REFBLOCK_CACHE_BYTES >> q->cluster_bits, 8u));
 	q->free_hint = 1;
+	q->lazy = q->h.version >= 3 && !q->node->read_only &&
+		  (o->lazy_refcounts ? o->lazy_refcounts > 0 : (q->h.compatible & QCOW2_COMPAT_LAZY) != 0);
 	if (ret)
 		return err_set_errno(err, ret, "Could not open '%s': its tables cannot be read", q->node->filename);
 	ret = qcow2_snapshots_load(q);
@@ -72,6 +95,10 @@ static int load_tables(struct qcow2 *q, const struct block_open *o, struct err *
 	if (ret)
 		return err_set(err, ret, "Could not open '%s': its snapshot table cannot be read: %s",
 			       q->node->filename, strerror(-ret));
+	if (!ret && !o->check)
+		ret = repair(q, err);
+	if (ret)
+		return ret;
 	if (!q->node->read_only)
 		ret = qcow2_meta_init(q);
 	return ret ? err_set(err, ret, "out of memory") : 0;
@@ -180,14 +207,16 @@ static int flush_all(struct qcow2 *q, void *arg)
 	int ret = 0;
 
 	/* Twice: the first makes the mapping durable, which frees clusters. */
+	q->closing = true;
 	for (int i = 0; i < 3 && !ret && qcow2_is_dirty(q); i++)
 		ret = qcow2_flush_tables(q);
-	return ret;
+	q->closing = false;
+	return ret ? ret : qcow2_mark_clean(q);
 }
 
 int qcow2_flush_all(struct qcow2 *q)
 {
-	return q->node->read_only || q->corrupt || !qcow2_is_dirty(q) ? 0 : qcow2_run(q, flush_all, NULL);
+	return q->node->read_only || q->corrupt || (!qcow2_is_dirty(q) && !q->lazy) ? 0 : qcow2_run(q, flush_all, NULL);
 }
 
 static void qcow2_close(struct block_node *n)
@@ -205,6 +234,13 @@ const struct block_driver block_qcow2_driver = {
     .open = qcow2_open,
     .close = qcow2_close,
     .submit = qcow2_submit,
+    .truncate = qcow2_truncate,
+    .make_empty = qcow2_make_empty,
+    .change_backing = qcow2_change_backing,
+    .amend = qcow2_amend,
     .snapshot_list = qcow2_snapshot_list,
+    .snapshot_create = qcow2_snapshot_create,
+    .snapshot_apply = qcow2_snapshot_apply,
+    .snapshot_delete = qcow2_snapshot_delete,
     .check = qcow2_check,
 };

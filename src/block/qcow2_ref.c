@@ -91,14 +91,21 @@ static int meta_add_range(struct qcow2 *q, uint64_t offset, uint64_t len)
 
 int qcow2_meta_init(struct qcow2 *q)
 {
+	/* No more than there can be without overlaps. */
+	const uint64_t most = block_file_size(q->file) + QCOW2_MAX_L1_BYTES;
+	uint64_t l1_bytes = 0;
 	int ret = qcow2_meta_add(q, 0);
 
 	if (!ret)
 		ret = meta_add_range(q, q->h.l1_table_offset, q->h.l1_size * 8ull);
 	if (!ret)
 		ret = meta_add_range(q, q->h.refcount_table_offset, q->reftable_entries * 8ull);
-	if (!ret && q->h.nb_snapshots) /* at least its beginning: the entries vary in length */
-		ret = qcow2_meta_add(q, q->h.snapshots_offset >> q->cluster_bits);
+	if (!ret && q->h.nb_snapshots)
+		ret = meta_add_range(q, q->h.snapshots_offset, q->snapshots_bytes);
+	for (uint32_t i = 0; i < q->nr_snapshots && !ret && l1_bytes <= most; i++) {
+		l1_bytes += q->snapshots[i].l1_size * 8ull;
+		ret = meta_add_range(q, q->snapshots[i].l1_offset, q->snapshots[i].l1_size * 8ull);
+	}
 	for (uint32_t i = 0; i < q->h.l1_size && !ret; i++)
 		if (q->l1[i] & QCOW2_OFFSET_MASK)
 			ret = qcow2_meta_add(q, (q->l1[i] & QCOW2_OFFSET_MASK) >> q->cluster_bits);
@@ -319,6 +326,30 @@ static int get_block_for_alloc(struct qcow2 *q, uint64_t cluster, struct qcow2_t
 	if (!ret)
 		ret = qcow2_refcount_add(q, base, 1, 1);
 	return ret ? ret : get_block(q, cluster, out);
+}
+
+int qcow2_refblock_ensure(struct qcow2 *q, uint64_t cluster)
+{
+	const uint64_t i = cluster >> block_bits(q);
+	struct qcow2_table *t = NULL;
+	uint64_t at, got;
+	int ret = 0;
+
+	while (i >= q->reftable_entries && !ret)
+		ret = reftable_grow(q);
+	if (!ret)
+		ret = get_block(q, cluster, &t);
+	if (!ret && !t) {
+		ret = qcow2_alloc(q, 1, &at, &got);
+		if (!ret)
+			ret = get_block(q, cluster, &t);
+		/* The search for that one cluster may have come here and made the block. */
+		if (!ret)
+			ret = t ? qcow2_refcount_add(q, at, 1, -1) : block_make(q, i, at);
+	}
+	if (t)
+		qcow2_cache_put(t);
+	return ret;
 }
 
 int qcow2_alloc(struct qcow2 *q, uint64_t want, uint64_t *cluster, uint64_t *got)

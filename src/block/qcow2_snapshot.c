@@ -109,7 +109,7 @@ int qcow2_snapshots_load(struct qcow2 *q)
 	return ret;
 }
 
-static void snapshot_free(struct qcow2_snapshot *s)
+void qcow2_snapshot_free(struct qcow2_snapshot *s)
 {
 	free(s->pub.id);
 	free(s->pub.name);
@@ -119,12 +119,23 @@ static void snapshot_free(struct qcow2_snapshot *s)
 void qcow2_snapshots_free(struct qcow2 *q)
 {
 	for (uint32_t i = 0; i < q->nr_snapshots; i++)
-		snapshot_free(&q->snapshots[i]);
+		qcow2_snapshot_free(&q->snapshots[i]);
 	free(q->snapshots);
 	free(q->snapshot_list);
 	q->snapshots = NULL;
 	q->snapshot_list = NULL;
 	q->nr_snapshots = 0;
+}
+
+struct qcow2_snapshot *qcow2_snapshot_find(struct qcow2 *q, const char *which)
+{
+	for (uint32_t i = 0; i < q->nr_snapshots; i++)
+		if (strcmp(q->snapshots[i].pub.id, which) == 0)
+			return &q->snapshots[i];
+	for (uint32_t i = 0; i < q->nr_snapshots; i++)
+		if (strcmp(q->snapshots[i].pub.name, which) == 0)
+			return &q->snapshots[i];
+	return NULL;
 }
 
 int qcow2_snapshot_list(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err)

@@ -15,7 +15,7 @@
 /* Tables and frees that may pile up before a write pays for a flush. */
 #define MAX_FREES 4096u
 
-static int limit_dirty(struct qcow2 *q)
+int qcow2_limit_dirty(struct qcow2 *q)
 {
 	if (q->l2.dirty <= q->l2.max / 2 + 2 && q->refblocks.dirty <= q->refblocks.max / 2 + 2 &&
 	    q->nr_frees < MAX_FREES)
@@ -24,7 +24,7 @@ static int limit_dirty(struct qcow2 *q)
 }
 
 /* What an entry referred to has one reference less, soon. */
-static void free_entry(struct qcow2 *q, uint64_t entry)
+void qcow2_free_entry(struct qcow2 *q, uint64_t entry)
 {
 	uint64_t offset = entry & QCOW2_OFFSET_MASK;
 	uint32_t len = q->cluster_size;
@@ -160,7 +160,7 @@ static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t
 	}
 	for (uint64_t i = 0; i < got; i++) {
 		const uint64_t at = base + (i << q->cluster_bits);
-		free_entry(q, qcow2_entry_get(q, t, at));
+		qcow2_free_entry(q, qcow2_entry_get(q, t, at));
 		qcow2_entry_set(q, t, at, (cluster + i) << q->cluster_bits | QCOW2_ENTRY_COPIED);
 	}
 	*done = bytes;
@@ -174,7 +174,7 @@ static int write_step(struct write_run *w)
 	struct qcow2_table *t;
 	struct qcow2_extent e;
 	uint64_t done = 0;
-	int ret = limit_dirty(q);
+	int ret = qcow2_limit_dirty(q);
 
 	if (!ret)
 		ret = qcow2_lookup(q, start, left, &e);
@@ -245,7 +245,7 @@ static int unmap_clusters(struct qcow2 *q, uint64_t offset, uint64_t end, enum u
 			offset = stop;
 			continue;
 		}
-		ret = limit_dirty(q);
+		ret = qcow2_limit_dirty(q);
 		if (!ret)
 			ret = qcow2_l2_for_write(q, offset, &t);
 		if (ret)
@@ -255,7 +255,7 @@ static int unmap_clusters(struct qcow2 *q, uint64_t offset, uint64_t end, enum u
 			if (entry == old)
 				continue;
 			if (!(entry & QCOW2_OFFSET_MASK))
-				free_entry(q, old);
+				qcow2_free_entry(q, old);
 			qcow2_entry_set(q, t, offset, entry);
 		}
 		qcow2_cache_put(t);
@@ -286,7 +286,7 @@ int qcow2_discard_request(struct qcow2 *q, const struct block_req *req)
 #define ZERO_BUF (64u * 1024)
 
 /* Zeros as data, where no flag in the table can say it. */
-static int write_zero_data(struct qcow2 *q, uint64_t offset, uint64_t end)
+int qcow2_write_zero_data(struct qcow2 *q, uint64_t offset, uint64_t end)
 {
 	static uint8_t zeros[ZERO_BUF]; /* only read */
 	int ret = 0;
@@ -316,13 +316,13 @@ int qcow2_zero_request(struct qcow2 *q, const struct block_req *req)
 
 	whole_clusters(q, req, &lo, &hi);
 	if (lo >= hi || (q->h.version < 3 && q->backing))
-		return write_zero_data(q, req->offset, end);
-	ret = write_zero_data(q, req->offset, MIN(lo, end));
+		return qcow2_write_zero_data(q, req->offset, end);
+	ret = qcow2_write_zero_data(q, req->offset, MIN(lo, end));
 	if (!ret)
 		ret = unmap_clusters(q, lo, hi,
 				     (req->flags & BLOCK_MAY_UNMAP) && q->node->discard_unmap ? UNMAP_ZERO_FREE
 											      : UNMAP_ZERO_KEEP);
 	if (!ret && hi < end)
-		ret = write_zero_data(q, hi, end);
+		ret = qcow2_write_zero_data(q, hi, end);
 	return ret;
 }

@@ -422,7 +422,7 @@ static void test_headers(void **state)
 	    {16, 4, 0xffffffff, NULL}, /* without an offset it is undefined */
 	    {8, 8, 0x7fffffffffff, "backing file offset"},
 	    {72, 8, 1ull << 40, "unknown incompatible bits 0x10000000000"},
-	    {72, 8, 1, "dirty"},
+	    {72, 8, 1, NULL}, /* repaired */
 	    {72, 8, 2, "corrupt"},
 	    {72, 8, 4, "external data file"},
 	    {72, 8, 8, "compression type"},
