@@ -24,7 +24,7 @@ static int plan(const struct block_create *c, struct layout *p, struct err *err)
 {
 	const uint32_t size = c->cluster_size ? c->cluster_size : 65536,
 		       bits = c->refcount_bits ? c->refcount_bits : 16;
-	uint64_t l1, per_block;
+	uint64_t l1, per_block, per_table;
 
 	if (size & (size - 1) || size < 512 || size > 2 * MIB)
 		return err_set(err, -EINVAL, "%s: Cluster size must be a power of two between 512 and 2048k",
@@ -32,13 +32,20 @@ static int plan(const struct block_create *c, struct layout *p, struct err *err)
 	if (bits & (bits - 1) || bits > 64)
 		return err_set(err, -EINVAL, "%s: Refcount width must be a power of two and may not exceed 64 bits",
 			       c->filename);
-	if (c->version == 2 && (bits != 16 || c->zstd || c->lazy_refcounts))
+	if (c->extended_l2 && size < 16384)
 		return err_set(err, -EINVAL,
-			       "%s: refcount_bits, compression_type=zstd and lazy_refcounts need compat=1.1",
+			       "%s: Extended L2 entries are only supported with cluster sizes of at least "
+			       "16384 bytes",
 			       c->filename);
+	if (c->version == 2 && (bits != 16 || c->zstd || c->lazy_refcounts || c->extended_l2))
+		return err_set(
+		    err, -EINVAL,
+		    "%s: refcount_bits, compression_type=zstd, lazy_refcounts and extended_l2 need compat=1.1",
+		    c->filename);
 	p->cluster_bits = (uint32_t)__builtin_ctz(size);
 	p->order = (uint32_t)__builtin_ctz(bits);
-	l1 = (c->size + (uint64_t)size * size / 8 - 1) / ((uint64_t)size * size / 8);
+	per_table = (uint64_t)size * (size / (c->extended_l2 ? 16 : 8));
+	l1 = (c->size + per_table - 1) / per_table;
 	if (c->size > INT64_MAX - (1ull << 50) || l1 > QCOW2_MAX_L1_BYTES / 8)
 		return err_set(err, -EFBIG, "%s: the image is too large for clusters of %u bytes", c->filename, size);
 	p->l1_size = (uint32_t)MAX(l1, 1u); /* a disk of no bytes too: its cluster is there */
@@ -78,7 +85,8 @@ static int fill_header(const struct block_create *c, const struct layout *p, uin
 	st64be(h + QCOW2_H_REFCOUNT_TABLE_OFFSET, 1ull << p->cluster_bits);
 	st32be(h + QCOW2_H_REFCOUNT_TABLE_CLUSTERS, (uint32_t)p->table);
 	if (version == 3) {
-		st64be(h + QCOW2_H_INCOMPATIBLE, c->zstd ? QCOW2_INCOMPAT_COMPRESSION : 0);
+		st64be(h + QCOW2_H_INCOMPATIBLE,
+		       (c->zstd ? QCOW2_INCOMPAT_COMPRESSION : 0) | (c->extended_l2 ? QCOW2_INCOMPAT_EXTENDED_L2 : 0));
 		st64be(h + QCOW2_H_COMPATIBLE, c->lazy_refcounts ? QCOW2_COMPAT_LAZY : 0);
 		st32be(h + QCOW2_H_REFCOUNT_ORDER, p->order);
 		st32be(h + QCOW2_H_HEADER_LENGTH, length);
@@ -124,6 +132,49 @@ static int write_qcow2(int fd, const struct block_create *c, const struct layout
 	return ret ? err_set_errno(err, ret, "%s: could not be written", c->filename) : 0;
 }
 
+static int write_zeros(int fd, const struct block_create *c, struct err *err)
+{
+	uint8_t *buf = calloc(1, MIB);
+	int ret = buf ? 0 : -ENOMEM;
+
+	for (uint64_t at = 0; at < c->size && !ret; at += MIB)
+		ret = put(fd, buf, (size_t)MIN(MIB, c->size - at), at);
+	free(buf);
+	return ret ? err_set_errno(err, ret, "%s: Could not preallocate data for the new file", c->filename) : 0;
+}
+
+/* Space for all of it: through the driver, on the finished image. */
+static int preallocate(const struct block_create *c, struct err *err)
+{
+	const struct block_open o = {
+	    .filename = c->filename, .format = c->format, .writeback = true, .no_backing = true, .aio = AIO_SYNC};
+	struct loop *l = loop_create("create", err);
+	struct block_node *n = l ? block_open(&o, l, err) : NULL;
+	int ret = n ? 0 : err->code ? err->code : -EIO;
+
+	if (n)
+		ret = qcow2_preallocate(n, c->prealloc, err);
+	block_close(n);
+	if (l)
+		loop_destroy(l);
+	return ret;
+}
+
+static int check_prealloc(const struct block_create *c, bool qcow2, struct err *err)
+{
+	if (c->prealloc == BLOCK_PREALLOC_OFF)
+		return 0;
+	if (c->prealloc == BLOCK_PREALLOC_METADATA && !qcow2)
+		return err_set(err, -EINVAL, "%s: images of format '%s' have no metadata to preallocate", c->filename,
+			       c->format);
+	if (c->backing_file && !c->extended_l2)
+		return err_set(err, -EINVAL,
+			       "%s: Backing file and preallocation can only be used at the same time if extended_l2 is "
+			       "enabled",
+			       c->filename);
+	return 0;
+}
+
 int block_create(const struct block_create *c, struct err *err)
 {
 	const bool qcow2 = strcmp(c->format, "qcow2") == 0, qed = strcmp(c->format, "qed") == 0;
@@ -136,7 +187,8 @@ int block_create(const struct block_create *c, struct err *err)
 			       c->filename, c->format);
 	if (raw && c->backing_file)
 		return err_set(err, -ENOTSUP, "%s: Backing file not supported for file format 'raw'", c->filename);
-	if (qcow2)
+	ret = check_prealloc(c, qcow2, err);
+	if (!ret && qcow2)
 		ret = plan(c, &p, err);
 	if (ret)
 		return ret;
@@ -151,6 +203,13 @@ int block_create(const struct block_create *c, struct err *err)
 		ret = write_qcow2(fd, c, &p, err);
 	if (!ret && qed)
 		ret = qed_create(fd, c, err);
+	if (!ret && raw && c->prealloc == BLOCK_PREALLOC_FALLOC && c->size) {
+		ret = -posix_fallocate(fd, 0, (off_t)c->size);
+		if (ret)
+			err_set_errno(err, ret, "%s: Could not preallocate data for the new file", c->filename);
+	}
+	if (!ret && raw && c->prealloc == BLOCK_PREALLOC_FULL)
+		ret = write_zeros(fd, c, err);
 	close(fd);
-	return ret;
+	return !ret && qcow2 && c->prealloc ? preallocate(c, err) : ret;
 }

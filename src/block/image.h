@@ -11,7 +11,8 @@ struct block_create {
 	const char *backing_file, *backing_format; /* as they shall stand in the image */
 	uint64_t size;				   /* bytes */
 	uint32_t version, cluster_size, refcount_bits, table_size;
-	bool lazy_refcounts, zstd;
+	bool lazy_refcounts, zstd, extended_l2;
+	enum block_prealloc prealloc;
 };
 /* Makes or overwrites the file. */
 int block_create(const struct block_create *c, struct err *err);

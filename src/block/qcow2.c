@@ -173,9 +173,8 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	if (io_conflict(q, io) || qcow2_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
 		return false;
 	if (e.kind == QCOW2_DATA) {
-		if (req->op == BLOCK_WRITE &&
-		    (!(e.entry & QCOW2_ENTRY_COPIED) || q->corrupt || q->extended_l2 || !q->node->writeback ||
-		     (req->flags & BLOCK_FUA) || qcow2_meta_has(q, e.host, e.len)))
+		if (req->op == BLOCK_WRITE && (!(e.entry & QCOW2_ENTRY_COPIED) || q->corrupt || !q->node->writeback ||
+					       (req->flags & BLOCK_FUA) || qcow2_meta_has(q, e.host, e.len)))
 			return false;
 		io_enter(q, io);
 		block_file_submit(q->file, req->op, false, false, e.host, req->len, req->iov, req->niov, file_io_done,

@@ -94,7 +94,12 @@ int qcow2_meta_init(struct qcow2 *q)
 	/* No more than there can be without overlaps. */
 	const uint64_t most = block_file_size(q->file) + QCOW2_MAX_L1_BYTES;
 	uint64_t l1_bytes = 0;
-	int ret = qcow2_meta_add(q, 0);
+	int ret;
+
+	free(q->meta);
+	q->meta = NULL;
+	q->nr_meta = q->max_meta = 0;
+	ret = qcow2_meta_add(q, 0);
 
 	if (!ret)
 		ret = meta_add_range(q, q->h.l1_table_offset, q->h.l1_size * 8ull);

@@ -224,8 +224,9 @@ static int prealloc_run(struct qcow2 *q, struct qcow2_table *t, uint64_t offset,
 	for (uint64_t i = 0; i < *got && !ret; i++) {
 		const uint64_t at = offset + (i << q->cluster_bits);
 		qcow2_entry_set(q, t, at, (host + (i << q->cluster_bits)) | QCOW2_ENTRY_COPIED);
-		/* Over a backing file subclusters have their place and yet no data. */
-		qcow2_bitmap_set(q, t, at, q->backing ? 0 : UINT32_MAX);
+		/* Over a backing file subclusters have their place and yet no data; zeros stay zeros. */
+		if (!qcow2_bitmap_get(q, t, at) && !q->backing)
+			qcow2_bitmap_set(q, t, at, UINT32_MAX);
 	}
 	return ret;
 }

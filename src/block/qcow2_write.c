@@ -80,11 +80,14 @@ static int read_old(struct qcow2 *q, uint64_t offset, uint8_t *buf, uint64_t len
 	return have ? qcow2_read_range(q, offset, &iov, 1, have) : 0;
 }
 
-/* `bytes` of the request into whole new clusters at `host`, with the old contents around them. */
-static int write_new(struct write_run *w, uint64_t host, uint64_t bytes)
+/*
+ * `bytes` of the request into new clusters at `host`, with the old contents around them that fill `grain`: whole
+ * clusters or subclusters.
+ */
+static int write_new(struct write_run *w, uint64_t host, uint64_t bytes, uint32_t grain)
 {
 	struct qcow2 *q = w->q;
-	const uint64_t start = w->req->offset + w->at, mask = q->cluster_size - 1;
+	const uint64_t start = w->req->offset + w->at, mask = grain - 1;
 	const uint64_t head = start & mask, tail = -(start + bytes) & mask;
 	int n = 0, ret = 0;
 
@@ -99,7 +102,52 @@ static int write_new(struct write_run *w, uint64_t host, uint64_t bytes)
 	n = add_iov(w->iov, n, w->req, w->at, bytes);
 	if (tail)
 		w->iov[n++] = (struct iovec){w->tail, tail};
+	host += (start & (q->cluster_size - 1)) - head;
 	return qcow2_file_iov(q, BLOCK_WRITE, host, w->iov, n, head + bytes + tail);
+}
+
+/* The subclusters of the cluster at `cluster` that [start, end) touches, as bits. */
+static uint64_t sub_bits(const struct qcow2 *q, uint64_t cluster, uint64_t start, uint64_t end)
+{
+	const uint32_t size = q->cluster_size / 32;
+	const uint64_t lo = MAX(start, cluster) - cluster, hi = MIN(end - cluster, (uint64_t)q->cluster_size);
+
+	return (BIT((hi + size - 1) / size) - 1) & ~(BIT(lo / size) - 1);
+}
+
+/* A new place for a cluster of which only [start, end) was written: what else it had must not be lost. */
+static bool moves_whole(const struct qcow2 *q, uint64_t entry)
+{
+	return !q->extended_l2 || (entry & (QCOW2_ENTRY_COMPRESSED | QCOW2_OFFSET_MASK));
+}
+
+/* The bitmap after it: the written subclusters, or all when the cluster was copied whole. */
+static void set_written(struct qcow2 *q, struct qcow2_table *t, uint64_t cluster, uint64_t start, uint64_t end,
+			bool whole)
+{
+	const uint64_t bits = sub_bits(q, cluster, start, end), old = qcow2_bitmap_get(q, t, cluster);
+
+	qcow2_bitmap_set(q, t, cluster, whole ? UINT32_MAX : (old & ~(bits << 32)) | bits);
+}
+
+/* Subclusters without data in a cluster that has its place already. */
+static int write_subclusters(struct write_run *w, struct qcow2_table *t, uint64_t *done)
+{
+	struct qcow2 *q = w->q;
+	const uint64_t start = w->req->offset + w->at, cluster = ALIGN_DOWN(start, (uint64_t)q->cluster_size);
+	const uint64_t host = qcow2_entry_get(q, t, cluster) & QCOW2_OFFSET_MASK;
+	const uint64_t bytes = MIN(w->req->len - w->at, cluster + q->cluster_size - start);
+	int ret;
+
+	if (qcow2_meta_has(q, host, q->cluster_size))
+		return qcow2_mark_corrupt(q, "guest offset 0x%llx is mapped to metadata at 0x%llx",
+					  (unsigned long long)start, (unsigned long long)host);
+	ret = write_new(w, host, bytes, q->cluster_size / 32);
+	if (ret)
+		return ret;
+	set_written(q, t, cluster, start, start + bytes, false);
+	*done = bytes;
+	return 0;
 }
 
 static bool writable_in_place(const struct qcow2_extent *e)
@@ -115,6 +163,8 @@ static int count_new(struct qcow2 *q, const struct qcow2_table *t, uint64_t offs
 	max = MIN(max, in_table);
 	for (*n = 1; *n < max; ++*n) {
 		uint64_t entry = qcow2_entry_get(q, t, offset + (*n << q->cluster_bits));
+		if (q->extended_l2 && moves_whole(q, entry) != moves_whole(q, qcow2_entry_get(q, t, offset)))
+			break;
 		if (!(entry & QCOW2_ENTRY_COMPRESSED) && !(entry & QCOW2_ENTRY_ZERO) && (entry & QCOW2_OFFSET_MASK) &&
 		    (entry & QCOW2_ENTRY_COPIED))
 			break;
@@ -145,6 +195,7 @@ static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t
 	struct qcow2 *q = w->q;
 	const uint64_t start = w->req->offset + w->at, left = w->req->len - w->at;
 	const uint64_t base = start & ~(uint64_t)(q->cluster_size - 1);
+	const bool whole = moves_whole(q, qcow2_entry_get(q, t, base));
 	uint64_t n, cluster, got, bytes;
 	int ret;
 
@@ -153,7 +204,7 @@ static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t
 	if (ret)
 		return ret;
 	bytes = MIN(left, (got << q->cluster_bits) - (start - base));
-	ret = write_new(w, cluster << q->cluster_bits, bytes);
+	ret = write_new(w, cluster << q->cluster_bits, bytes, whole ? q->cluster_size : q->cluster_size / 32);
 	if (ret) {
 		give_back(q, cluster, got);
 		return ret;
@@ -162,6 +213,7 @@ static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t
 		const uint64_t at = base + (i << q->cluster_bits);
 		qcow2_free_entry(q, qcow2_entry_get(q, t, at));
 		qcow2_entry_set(q, t, at, (cluster + i) << q->cluster_bits | QCOW2_ENTRY_COPIED);
+		set_written(q, t, at, start, start + bytes, whole);
 	}
 	*done = bytes;
 	return 0;
@@ -173,7 +225,7 @@ static int write_step(struct write_run *w)
 	const uint64_t start = w->req->offset + w->at, left = w->req->len - w->at;
 	struct qcow2_table *t;
 	struct qcow2_extent e;
-	uint64_t done = 0;
+	uint64_t done = 0, entry;
 	int ret = qcow2_limit_dirty(q);
 
 	if (!ret)
@@ -188,7 +240,11 @@ static int write_step(struct write_run *w)
 	ret = qcow2_l2_for_write(q, start, &t);
 	if (ret)
 		return ret;
-	ret = write_allocating(w, t, &done);
+	entry = qcow2_entry_get(q, t, start);
+	if (q->extended_l2 && (entry & QCOW2_OFFSET_MASK) && (entry & QCOW2_ENTRY_COPIED))
+		ret = write_subclusters(w, t, &done);
+	else
+		ret = write_allocating(w, t, &done);
 	qcow2_cache_put(t);
 	w->at += done;
 	return ret;
@@ -216,11 +272,30 @@ int qcow2_write_request(struct qcow2 *q, const struct block_req *req)
 
 enum unmap { UNMAP_DISCARD, UNMAP_ZERO_KEEP, UNMAP_ZERO_FREE };
 
+/* All subclusters are zero. */
+#define ALL_ZERO (UINT64_MAX << 32)
+
+/* The same for extended entries, whose zeros are in the bitmap. */
+static uint64_t unmapped_extended(const struct qcow2 *q, uint64_t old, uint64_t *bitmap, enum unmap how)
+{
+	const uint64_t host = old & QCOW2_OFFSET_MASK;
+
+	if (!host && !(old & QCOW2_ENTRY_COMPRESSED) && !*bitmap && !q->backing)
+		return old;
+	if (!host && !(old & QCOW2_ENTRY_COMPRESSED) && *bitmap == ALL_ZERO)
+		return old;
+	*bitmap = ALL_ZERO;
+	return how == UNMAP_ZERO_KEEP && host && !(old & QCOW2_ENTRY_COMPRESSED) && (old & QCOW2_ENTRY_COPIED) ? old
+													       : 0;
+}
+
 /* The entry that takes the place of `old`; `old` itself when it is right already. */
-static uint64_t unmapped_entry(const struct qcow2 *q, uint64_t old, enum unmap how)
+static uint64_t unmapped_entry(const struct qcow2 *q, uint64_t old, uint64_t *bitmap, enum unmap how)
 {
 	const bool empty = !(old & (QCOW2_ENTRY_COMPRESSED | QCOW2_ENTRY_ZERO | QCOW2_OFFSET_MASK));
 
+	if (q->extended_l2)
+		return unmapped_extended(q, old, bitmap, how);
 	if (q->h.version < 3)
 		return 0;
 	if (empty && !q->backing)
@@ -251,12 +326,15 @@ static int unmap_clusters(struct qcow2 *q, uint64_t offset, uint64_t end, enum u
 		if (ret)
 			break;
 		for (; offset < stop; offset += q->cluster_size) {
-			const uint64_t old = qcow2_entry_get(q, t, offset), entry = unmapped_entry(q, old, how);
-			if (entry == old)
+			const uint64_t old = qcow2_entry_get(q, t, offset), old_map = qcow2_bitmap_get(q, t, offset);
+			uint64_t map = old_map;
+			const uint64_t entry = unmapped_entry(q, old, &map, how);
+			if (entry == old && map == old_map)
 				continue;
 			if (!(entry & QCOW2_OFFSET_MASK))
 				qcow2_free_entry(q, old);
 			qcow2_entry_set(q, t, offset, entry);
+			qcow2_bitmap_set(q, t, offset, map);
 		}
 		qcow2_cache_put(t);
 	}

@@ -30,6 +30,7 @@ int img_make(const struct img_args *a, const char *name, const char *format, uin
 
 /* "1.5 GiB", three digits; returns buf. */
 const char *img_size_text(uint64_t bytes, char *buf, size_t len);
+int img_parse_prealloc(const char *text, enum block_prealloc *out, struct err *err);
 void img_print_snapshots(const struct block_snapshot *s, unsigned nr, const char *indent);
 
 int img_create(struct img_args *a, struct err *err);

@@ -13,6 +13,18 @@
 #define COPY_SIZE  (2 * MIB)
 #define ZERO_GRAIN 4096u
 
+int img_parse_prealloc(const char *text, enum block_prealloc *out, struct err *err)
+{
+	static const char *const names[] = {"off", "metadata", "falloc", "full"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strcmp(names[i], text) == 0) {
+			*out = (enum block_prealloc)i;
+			return 0;
+		}
+	return err_set(err, -EINVAL, "Invalid preallocation mode: '%s' (off, metadata, falloc or full)", text);
+}
+
 static int parse_options(const char *text, struct block_create *c, struct opts *o, struct err *err)
 {
 	const char *v;
@@ -44,10 +56,10 @@ static int parse_options(const char *text, struct block_create *c, struct opts *
 			return err_set(err, -EINVAL, "Invalid compression_type '%s' (zlib or zstd)", v);
 		c->zstd = strcmp(v, "zstd") == 0;
 	}
-	if ((v = opts_get(o, "preallocation")) && strcmp(v, "off") != 0)
-		return err_set(err, -ENOTSUP, "preallocation=%s is not implemented yet", v);
-	if ((v = opts_get(o, "extended_l2")) && strcmp(v, "off") != 0)
-		return err_set(err, -ENOTSUP, "making images with extended_l2 is not implemented yet");
+	if ((v = opts_get(o, "preallocation")) && img_parse_prealloc(v, &c->prealloc, err))
+		return err->code;
+	if ((v = opts_get(o, "extended_l2")))
+		c->extended_l2 = strcmp(v, "on") == 0;
 	if ((v = opts_get(o, "backing_file")))
 		c->backing_file = v;
 	if ((v = opts_get(o, "backing_fmt")))

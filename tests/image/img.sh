@@ -38,7 +38,6 @@ for o in compat=0.10 compat=1.1 cluster_size=512 cluster_size=2M refcount_bits=1
 	ok qemu-img check c.qcow2
 done
 fails 1 "$kelvin" img create -f qcow2 -o cluster_size=300 c.qcow2 1M
-fails 1 "$kelvin" img create -f qcow2 -o preallocation=full c.qcow2 1M
 fails 1 "$kelvin" img create -f qcow2 -b x.raw c.qcow2 1M
 fails 1 "$kelvin" img create -f vmdk c.vmdk 1M
 

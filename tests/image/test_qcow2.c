@@ -284,10 +284,23 @@ static void random_changes(const char *create, const char *opts, uint8_t *model,
 static void test_write_matrix(void **state)
 {
 	static const char *const options[] = {
-	    "refcount_bits=1",	"refcount_bits=2",	  "refcount_bits=4",   "refcount_bits=8",
-	    "refcount_bits=32", "refcount_bits=64",	  "compat=0.10",       "cluster_size=512",
-	    "cluster_size=2M",	"cluster_size=4k",	  "lazy_refcounts=on", "cluster_size=512,refcount_bits=64",
-	    "compat=1.1",	"preallocation=metadata",
+	    "refcount_bits=1",
+	    "refcount_bits=2",
+	    "refcount_bits=4",
+	    "refcount_bits=8",
+	    "refcount_bits=32",
+	    "refcount_bits=64",
+	    "compat=0.10",
+	    "cluster_size=512",
+	    "cluster_size=2M",
+	    "cluster_size=4k",
+	    "lazy_refcounts=on",
+	    "cluster_size=512,refcount_bits=64",
+	    "compat=1.1",
+	    "preallocation=metadata",
+	    "extended_l2=on",
+	    "extended_l2=on,cluster_size=16k",
+	    "extended_l2=on,preallocation=metadata",
 	};
 	static const char *const opts[] = {"discard=unmap", "discard=ignore", "cache=none,discard=unmap",
 					   "cache=unsafe,aio=threads"};
@@ -310,6 +323,11 @@ static void test_overlay_matrix(void **state)
 	    "qemu-img create -f qcow2 -b b.raw -F raw -o compat=0.10 w.qcow2",
 	    "qemu-img convert -c -f raw -O qcow2 b.raw w.qcow2",
 	    "qemu-img convert -c -f raw -O qcow2 -o compression_type=zstd b.raw w.qcow2",
+	    "qemu-img create -f qcow2 -b b.raw -F raw -o extended_l2=on w.qcow2",
+	    "qemu-img create -f qcow2 -b b.raw -F raw -o extended_l2=on,cluster_size=2M w.qcow2",
+	    "qemu-img create -f qcow2 -b b.raw -F raw -o extended_l2=on,preallocation=metadata w.qcow2",
+	    "qemu-img convert -c -f raw -O qcow2 -o extended_l2=on b.raw w.qcow2",
+	    "qemu-img convert -f raw -O qcow2 -o extended_l2=on b.raw w.qcow2 && qemu-img snapshot -c s1 w.qcow2",
 	    "qemu-img convert -f raw -O qcow2 b.raw w.qcow2 && qemu-img snapshot -c s1 w.qcow2",
 	};
 	uint8_t *model = malloc(DISK_SIZE), *base = malloc(DISK_SIZE);
