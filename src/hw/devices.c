@@ -28,6 +28,8 @@ const struct dev_ops *const dev_table[] = {
     &pvpanic_dev_ops,
     /* ide */
     &piix3_ide_ops,
+    &ich9_ahci_ops,
+    &ahci_ops,
     &ide_hd_ops,
     &ide_cd_ops,
     /* scsi */

@@ -35,9 +35,9 @@ def run(kernel, accel, seconds, seed):
     """One machine. Returns (rounds, seconds used)."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kelvin-fuzz.") as folder:
-        disk, ide, ide_cd, debug, errors, qmp_path = (
-            os.path.join(folder, n) for n in ("disk", "ide", "ide-cd", "debug", "errors", "qmp"))
-        for name in (disk, ide, ide_cd):
+        disk, ide, ide_cd, sata, debug, errors, qmp_path = (
+            os.path.join(folder, n) for n in ("disk", "ide", "ide-cd", "sata", "debug", "errors", "qmp"))
+        for name in (disk, ide, ide_cd, sata):
             with open(name, "wb") as f:
                 f.truncate(4 << 20)
         argv = [guest.KELVIN, "run", "-accel", accel, "-m", "16", "-nodefaults", "-display", "none", "-no-reboot",
@@ -46,6 +46,8 @@ def run(kernel, accel, seconds, seed):
                 "-chardev", "null,id=n", "-serial", "chardev:n",
                 "-drive", f"file={disk},if=virtio,format=raw", "-device", "virtio-rng-pci",
                 "-drive", f"file={ide},if=ide,format=raw", "-drive", f"file={ide_cd},media=cdrom,format=raw,index=2",
+                "-device", "ahci", "-drive", f"file={sata},if=none,id=sata,format=raw", "-device", "ide-hd,drive=sata,bus=ide.2",
+                "-drive", "if=none,id=sata-cd,media=cdrom", "-device", "ide-cd,drive=sata-cd,bus=ide.3",
                 "-device", "virtio-serial-pci", "-chardev", "null,id=c", "-device", "virtconsole,chardev=c"]
         with open(errors, "w+", encoding="utf-8", errors="replace") as err:
             with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=err, stderr=err) as process:

@@ -284,6 +284,56 @@ static void random_ide(void)
 		out((u16)bm, pick(2) ? 9 : 0, 1);
 }
 
+/* An AHCI port's lists with commands of every kind: the controller is a memory window that says version 1.3 at 10h. */
+static void random_ahci(void)
+{
+	static const u8 opcode[] = {0x60, 0x61, 0x60, 0x61, 0x25, 0x35, 0xec, 0xea, 0x06, 0xa0, 0x2f, 0xb0, 0xef};
+	u32 bar = nbars ? bars[pick(nbars)] : 1, list = ARENA + (pick(64) << 12), port;
+
+	if (bar & 1 || bar < 0xc0000000u || bar > 0xffff0000u || *(volatile u32 *)(bar + 0x10) != 0x10300)
+		return;
+	port = bar + 0x100 + 0x80 * pick(3);
+	for (u32 slot = 0; slot < 32; slot++) {
+		volatile u32 *h = (volatile u32 *)(list + 32 * slot);
+		u32 table = ARENA + 0x40000 + (pick(256) << 10);
+		volatile u8 *fis = (volatile u8 *)table;
+
+		h[0] = 5 | (pick(16) ? pick(8) : value()) << 16;
+		h[2] = pick(16) ? table : value();
+		h[3] = 0;
+		for (u32 i = 0; i < 20; i++)
+			fis[i] = pick(4) ? 0 : (u8)rnd();
+		fis[0] = 0x27;
+		fis[1] = pick(16) ? 0x80 : 0;
+		fis[2] = opcode[pick(sizeof(opcode))];
+		fis[3] = (u8)pick(8);
+		fis[12] = (u8)(pick(8) ? slot << 3 : rnd());
+		fis[6] = fis[8] = fis[9] = fis[10] = 0;
+		for (u32 i = 0; i < 8; i++) {
+			volatile u32 *prd = (volatile u32 *)(table + 0x80 + 16 * i);
+
+			prd[0] = pick(16) ? ARENA + pick(ARENA_SIZE) : value();
+			prd[1] = 0;
+			prd[3] = pick(4) ? 511 : pick(8192);
+		}
+	}
+	if (!pick(4)) {
+		*(volatile u32 *)(port + 0x18) = pick(2) ? 0x10 : value();
+		*(volatile u32 *)(port + 0x2c) = pick(2);
+		*(volatile u32 *)(port + 0x2c) = 0;
+	}
+	*(volatile u32 *)port = pick(16) ? list : value();
+	*(volatile u32 *)(port + 4) = 0;
+	*(volatile u32 *)(port + 8) = pick(16) ? ARENA + (pick(256) << 12) : value();
+	*(volatile u32 *)(port + 12) = 0;
+	*(volatile u32 *)(port + 0x14) = rnd();
+	*(volatile u32 *)(port + 0x18) = 0x11;
+	*(volatile u32 *)(port + 0x34) = pick(2) ? 0xffffffff : rnd();
+	*(volatile u32 *)(port + 0x38) = pick(2) ? 0xffffffff : rnd();
+	*(volatile u32 *)(port + 0x10) = 0xffffffff;
+	*(volatile u32 *)(bar + 8) = 0xffffffff;
+}
+
 void guest_main(const u32 *start_info)
 {
 	const u8 *text = (const u8 *)start_info[6]; /* hvm_start_info.cmdline_paddr */
@@ -299,6 +349,8 @@ void guest_main(const u32 *start_info)
 			case 8:
 				if (!pick(20))
 					random_ide();
+				else if (!pick(10))
+					random_ahci();
 				break;
 			case 0: random_config(); break;
 			case 1:

@@ -31,10 +31,13 @@ static void ata_block_done(struct block_req *b)
 	if (b->op == BLOCK_READ)
 		for (int i = 0; i < d->niov; i++)
 			mem_mark_written(d->bus->mem, d->iov[i].iov_base, d->iov[i].iov_len);
-	if (d->resetting)
+	if (d->resetting) {
 		ata_soft_reset(d);
-	else
+		if (d->ops->reset_done)
+			d->ops->reset_done(d);
+	} else {
 		d->io_done(d, verdict == DISK_OK ? 0 : b->result);
+	}
 	pthread_mutex_unlock(d->lock);
 	ata_run(d);
 }

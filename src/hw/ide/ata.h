@@ -67,6 +67,8 @@ struct ata_port_ops {
 	void (*end)(struct ata_dev *d);
 	/* PACKET was written: the port gets d->cdb and calls ata_packet. NULL: the port has it beforehand. */
 	void (*want_packet)(struct ata_dev *d);
+	/* A software reset that had to wait has ended. May be NULL. */
+	void (*reset_done)(struct ata_dev *d);
 };
 
 struct ata_dev {

@@ -15,6 +15,8 @@ static const struct {
 	struct ide_bus *(*bus)(struct dev *d, unsigned i); /* NULL: no more */
 } hosts[] = {
     {&piix3_ide_ops, piix3_ide_bus},
+    {&ich9_ahci_ops, ahci_bus},
+    {&ahci_ops, ahci_bus},
 };
 
 /* The n-th bus of the machine, or NULL. */
