@@ -12,6 +12,7 @@
 #include "control/cmdline.h"
 #include "control/img.h"
 #include "control/start.h"
+#include "lab/bench.h"
 
 static int verb_run(int argc, char **argv)
 {
@@ -33,16 +34,12 @@ static int verb_help(int argc, char **argv)
 	printf("Kelvin " KELVIN_VERSION ", a virtual machine monitor for Linux\n\n"
 	       "  kelvin run OPTIONS   start a machine\n"
 	       "  kelvin img VERB ...  make, show, copy and compare disk images\n"
+	       "  kelvin bench ...     measure: experiments, baselines, verdicts\n"
+	       "  kelvin top           show running machines\n"
 	       "  kelvin help          print this text\n"
 	       "  kelvin --version     print the version\n\n");
 	cmdline_print_help();
 	return 0;
-}
-
-static int verb_missing(int argc, char **argv)
-{
-	log_error("the command '%s' does not exist yet", argv[0]);
-	return 1;
 }
 
 /* Each gets its own name as argv[0]. */
@@ -50,7 +47,7 @@ static const struct {
 	const char *name;
 	int (*fn)(int argc, char **argv);
 } verbs[] = {
-    {"run", verb_run}, {"help", verb_help}, {"img", img_main}, {"bench", verb_missing}, {"top", verb_missing},
+    {"run", verb_run}, {"help", verb_help}, {"img", img_main}, {"bench", bench_main}, {"top", top_main},
 };
 
 /* Started with 0, 1 or 2 closed: nothing we open may take their place. */

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# build: busybox from Debian's source package, whose build works like the kernel's; the sources are on the disk.
+make_fs
+tar xf "$LAB_DIR/source.tar" -C "$dir"
+cd "$dir"/busybox-*
+make "$P_config" >/dev/null 2>&1
+drop_caches
+$lab phase build sh -c 'make -j"$1" >/dev/null 2>/tmp/lab-build.log || { tail -5 /tmp/lab-build.log; exit 1; }; sync' - "$P_jobs"

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# fsync: how long 4 KiB take to be safe on the disk.
+make_fs
+$lab fsync fsync "$dir/log" "$P_count"

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * What the trials of a run share: the guest's kernel and initial file system (guest/lab/prepare makes them from Debian
+ * packages, once), the agent and the scripts, and working folders. Main thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/util.h"
+#include "lab/paths.h"
+#include "lab/spawn.h"
+#include "lab/trial.h"
+#include "lab/workload.h"
+
+static char *cache_folder(void)
+{
+	const char *own = getenv("KELVIN_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+	if (own && *own)
+		return strdup(own);
+	if (xdg && *xdg)
+		return paths_text("%s/kelvin", xdg);
+	return paths_text("%s/.cache/kelvin", home ? home : "/root");
+}
+
+/* Runs guest/lab/prepare and takes its NAME=PATH lines; its progress goes to our stderr. */
+static int run_prepare(struct bench_files *f, const struct paths *p, const char *flavour, unsigned flags,
+		       char **initramfs, struct err *err)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} names[] = {{"kernel", offsetof(struct bench_files, kernel)},
+		     {"root", offsetof(struct bench_files, root)},
+		     {"source", offsetof(struct bench_files, source)}};
+	char line[5000];
+
+	if (strspn(flavour, "abcdefghijklmnopqrstuvwxyz") != strlen(flavour))
+		return err_set(err, -EINVAL, "guest.kernel '%s' (cloud, full)", flavour);
+	setenv("KELVIN_CACHE", f->cache, 1);
+	setenv("KELVIN_LAB_SHARE", p->share, 1);
+	char *command =
+	    paths_text("exec bash \"$KELVIN_LAB_SHARE/guest/lab/prepare\" \"$KELVIN_LAB_SHARE\" %s%s%s", flavour,
+		       flags & WORKLOAD_ROOT ? " root" : "", flags & WORKLOAD_SOURCE ? " source" : "");
+	FILE *out = command ? popen(command, "re") : NULL;
+	free(command);
+	if (!out)
+		return err_set_errno(err, -errno, "cannot start bash for guest/lab/prepare");
+	while (fgets(line, sizeof(line), out)) {
+		line[strcspn(line, "\n")] = 0;
+		char *value = strchr(line, '=');
+		if (!value)
+			continue;
+		*value++ = 0;
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+			if (!strcmp(line, names[i].name))
+				*(char **)((char *)f + names[i].offset) = strdup(value);
+		if (!strcmp(line, "initramfs"))
+			*initramfs = strdup(value);
+	}
+	int status = pclose(out);
+	if (status || !f->kernel || !*initramfs)
+		return err_set(err, -EIO, "the guest could not be made: see the line above");
+	return 0;
+}
+
+/* work/tools/lab: agent, programs, scripts, source tree; work/initrd: the initramfs and these. */
+static int make_tools(struct bench_files *f, const struct paths *p, const char *initramfs, struct err *err)
+{
+	char *script = "set -e; umask 022; mkdir -p \"$1/tools/lab\"; cp \"$3\"/guest/lab/*.sh "
+		       "\"$3/guest/lab/host-root\" \"$4/lab-agent\" "
+		       "\"$4/lab-bench\" \"$1/tools/lab/\"; if [ -n \"$5\" ]; then cp --reflink=auto \"$5\" "
+		       "\"$1/tools/lab/source.tar\"; fi; "
+		       "cp \"$2\" \"$1/initrd\"; "
+		       "cd \"$1/tools\"; find lab | cpio -o -H newc -R 0:0 --quiet >>\"$1/initrd\"";
+	char *argv[] = {"bash",
+			"-c",
+			script,
+			"-",
+			f->work,
+			(char *)initramfs,
+			(char *)p->share,
+			(char *)p->helpers,
+			f->source ? f->source : "",
+			NULL};
+	int ret = spawn_wait(argv, err);
+
+	f->tools = paths_text("%s/tools/lab", f->work);
+	f->initrd = paths_text("%s/initrd", f->work);
+	if (ret)
+		return err_prefix(err, "the guest's tools");
+	return f->tools && f->initrd ? 0 : err_set_errno(err, -ENOMEM, "the guest's tools");
+}
+
+int files_prepare(struct bench_files *f, const struct experiment *e, const char *dir, struct err *err)
+{
+	const struct paths *p = paths_find(err);
+	unsigned flags = e->workload->flags;
+	const char *flavour = json_string_value(json_object_get(e->settings, "guest.kernel"));
+	char sockets[] = "/tmp/kelvin-lab.XXXXXX", *initramfs = NULL;
+	char *whole = realpath(dir, NULL);
+
+	if (!p || !whole)
+		return p ? err_set_errno(err, -errno, "'%s'", dir) : -ENOENT;
+	if (json_object_get(e->factors, "guest.kernel"))
+		return err_set(err, -ENOTSUP,
+			       "guest.kernel cannot be a factor yet: run once with each --fix guest.kernel=...");
+	f->work = paths_text("%s/work", whole);
+	free(whole);
+	f->cache = cache_folder();
+	f->sockets = mkdtemp(sockets) ? strdup(sockets) : NULL;
+	if (!f->work || !f->cache || !f->sockets)
+		return err_set_errno(err, -errno, "a folder for sockets in /tmp");
+	if ((mkdir(f->work, 0755) && errno != EEXIST) || (mkdir(f->cache, 0755) && errno != EEXIST))
+		return err_set_errno(err, -errno, "cannot make the folders '%s' and '%s'", f->work, f->cache);
+	/* Buses other than virtio need drivers that only Debian's full kernel has. */
+	int ret = run_prepare(f, p,
+			      flavour		      ? flavour
+			      : flags & WORKLOAD_DISK ? "full"
+						      : "cloud",
+			      flags, &initramfs, err);
+	if (!ret)
+		ret = make_tools(f, p, initramfs, err);
+	free(initramfs);
+	return ret;
+}
+
+void files_free(struct bench_files *f)
+{
+	char *folders[] = {f->work, f->sockets};
+
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		char *argv[] = {"rm", "-rf", "--", folders[i], NULL};
+		if (folders[i])
+			spawn_wait(argv, NULL);
+	}
+	char *texts[] = {f->work, f->cache, f->sockets, f->initrd, f->kernel, f->root, f->source, f->tools};
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		free(texts[i]);
+	*f = (struct bench_files){0};
+}

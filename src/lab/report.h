@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Reports from an analysis (analyse.h): text, CSV, HTML with SVG plots, PNG. Main thread. */
+#ifndef KELVIN_LAB_REPORT_H
+#define KELVIN_LAB_REPORT_H
+
+#include <jansson.h>
+#include "control/textbuf.h"
+#include "lab/journal.h"
+
+/* The verdict and tables as plain text, at most about 100 columns. */
+void report_text(json_t *a, struct textbuf *out);
+/* One line per trial and metric. */
+void report_csv(const struct journal *j, struct textbuf *out);
+/* One self-contained page. */
+void report_html(json_t *a, const struct journal *j, struct textbuf *out);
+
+/*
+ * plot.c: a metric's cells with error bars as SVG text through gnuplot. The colours are classes that the page's style
+ * sheet sets, so that one plot fits light, dark and paper. 0 or -errno.
+ */
+int plot_svg(json_t *metric, struct textbuf *out, struct err *err);
+/* The same as a PNG file. */
+int plot_png(json_t *metric, const char *path, struct err *err);
+
+/* Write report.txt, report.json, report.csv and report.html into the folder; `png`: plots too. 0 or -errno. */
+int report_write(const struct journal *j, bool png, struct err *err);
+
+#endif

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Reads /proc and /sys (Documentation/filesystems/proc.rst of Linux). What is missing is left out. Main thread. */
+#include "lab/sample.h"
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include "base/util.h"
+
+static void set(json_t *o, const char *name, double v)
+{
+	json_object_set_new(o, name, json_real(v));
+}
+
+static void sample_host(json_t *o)
+{
+	static const char *const names[] = {"host.user", "host.nice",	 "host.system", "host.idle", "host.iowait",
+					    "host.irq",	 "host.softirq", "host.steal",	"host.guest"};
+	unsigned long long v[9] = {0}, switches;
+	char line[512];
+	double hz = (double)sysconf(_SC_CLK_TCK);
+	FILE *f = fopen("/proc/stat", "re");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "cpu %llu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4,
+			   v + 5, v + 6, v + 7, v + 8) == 9)
+			for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+				set(o, names[i], (double)v[i] / hz);
+		if (sscanf(line, "ctxt %llu", &switches) == 1)
+			set(o, "host.switches", (double)switches);
+	}
+	if (f)
+		fclose(f);
+}
+
+/* utime, stime and guest time; minor faults. The command name may hold anything: look behind its last bracket. */
+static void sample_process_stat(json_t *o, pid_t pid)
+{
+	char path[64], line[1024] = "";
+	unsigned long long faults, user, system, guest;
+	double hz = (double)sysconf(_SC_CLK_TCK);
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	FILE *f = fopen(path, "re");
+	char *rest = f && fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+	if (rest &&
+	    sscanf(rest + 1,
+		   " %*c %*d %*d %*d %*d %*d %*u %llu %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %*d %*u "
+		   "%*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %*u %*u %*u %llu",
+		   &faults, &user, &system, &guest) == 4) {
+		set(o, "vmm.faults", (double)faults);
+		set(o, "vmm.user", (double)(user - MIN(guest, user)) / hz);
+		set(o, "vmm.system", (double)system / hz);
+		set(o, "vmm.guest", (double)guest / hz);
+		set(o, "vmm.cpu", (double)(user + system) / hz);
+	}
+	if (f)
+		fclose(f);
+}
+
+static void sample_status(json_t *o, const char *path, double *voluntary, double *involuntary)
+{
+	char line[256];
+	unsigned long long v;
+	FILE *f = fopen(path, "re");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "voluntary_ctxt_switches: %llu", &v) == 1)
+			*voluntary += (double)v;
+		else if (sscanf(line, "nonvoluntary_ctxt_switches: %llu", &v) == 1)
+			*involuntary += (double)v;
+		else if (o && sscanf(line, "VmHWM: %llu", &v) == 1)
+			set(o, "vmm.peak_kib_now", (double)v);
+	}
+	if (f)
+		fclose(f);
+}
+
+static void sample_threads(json_t *o, pid_t pid)
+{
+	char path[400];
+	double voluntary = 0, involuntary = 0;
+	struct dirent *e;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *d = opendir(path);
+	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, e->d_name);
+		sample_status(o, path, &voluntary, &involuntary);
+	}
+	if (d)
+		closedir(d);
+	set(o, "vmm.switches", voluntary + involuntary);
+	set(o, "vmm.switches_forced", involuntary);
+}
+
+static void sample_io(json_t *o, pid_t pid)
+{
+	char path[64], line[128];
+	unsigned long long v;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/io", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "read_bytes: %llu", &v) == 1)
+			set(o, "vmm.device_read_bytes", (double)v);
+		else if (sscanf(line, "write_bytes: %llu", &v) == 1)
+			set(o, "vmm.device_written_bytes", (double)v);
+	}
+	if (f)
+		fclose(f);
+}
+
+static void sample_disk(json_t *o, const char *folder)
+{
+	unsigned long long v[11];
+	struct stat st;
+	char path[128];
+
+	if (stat(folder, &st))
+		return;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/stat", major(st.st_dev), minor(st.st_dev));
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4,
+			v + 5, v + 6, v + 7, v + 8, v + 9, v + 10) == 11) {
+		set(o, "disk.requests", (double)(v[0] + v[4]));
+		set(o, "disk.read_bytes", 512.0 * (double)v[2]);
+		set(o, "disk.written_bytes", 512.0 * (double)v[6]);
+		set(o, "disk.wait_s", (double)v[10] / 1000);
+		set(o, "disk.busy_s", (double)v[9] / 1000);
+	}
+	if (f)
+		fclose(f);
+}
+
+json_t *sample_take(pid_t pid, const char *folder)
+{
+	json_t *o = json_object();
+
+	sample_host(o);
+	if (pid > 0) {
+		sample_process_stat(o, pid);
+		sample_threads(o, pid);
+		sample_io(o, pid);
+	}
+	if (folder)
+		sample_disk(o, folder);
+	return o;
+}
+
+json_t *sample_delta(json_t *a, json_t *b)
+{
+	json_t *o = json_object(), *value;
+	const char *key;
+
+	json_object_foreach(b, key, value)
+	{
+		json_t *before = json_object_get(a, key);
+		size_t n = strlen(key);
+		if (n > 4 && !strcmp(key + n - 4, "_now"))
+			json_object_set(o, key, value);
+		else if (before)
+			set(o, key, json_number_value(value) - json_number_value(before));
+		else
+			json_object_set(o, key, value);
+	}
+	return o;
+}
+
+/* ---- facts ------------------------------------------------------------------------ */
+
+static void fact_line(json_t *o, const char *name, const char *path)
+{
+	char line[256] = "";
+	FILE *f = fopen(path, "re");
+
+	if (f && fgets(line, sizeof(line), f))
+		line[strcspn(line, "\n")] = 0;
+	if (f)
+		fclose(f);
+	json_object_set_new(o, name, json_string(*line ? line : "unknown"));
+}
+
+static void fact_cpuinfo(json_t *o)
+{
+	char line[4096], model[200] = "unknown";
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	bool guest = false;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		sscanf(line, "model name : %199[^\n]", model);
+		guest |= !strncmp(line, "flags", 5) && strstr(line, " hypervisor");
+	}
+	if (f)
+		fclose(f);
+	json_object_set_new(o, "processor", json_string(model));
+	json_object_set_new(o, "virtualized host", json_string(guest ? "yes: this host is a guest itself" : "no"));
+}
+
+json_t *sample_facts(void)
+{
+	json_t *o = json_object();
+	struct utsname u;
+	char text[200];
+	double load[3] = {0};
+
+	uname(&u);
+	json_object_set_new(o, "host kernel", json_string(u.release));
+	fact_cpuinfo(o);
+	snprintf(text, sizeof(text), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+	json_object_set_new(o, "processors", json_string(text));
+	snprintf(text, sizeof(text), "%.0f MiB",
+		 (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)MIB);
+	json_object_set_new(o, "memory", json_string(text));
+	fact_line(o, "SMT", "/sys/devices/system/cpu/smt/control");
+	fact_line(o, "frequency governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+	fact_line(o, "clock source", "/sys/devices/system/clocksource/clocksource0/current_clocksource");
+	fact_line(o, "transparent huge pages", "/sys/kernel/mm/transparent_hugepage/enabled");
+	if (getloadavg(load, 3) == 3) {
+		snprintf(text, sizeof(text), "%.2f in the last minute%s", load[0],
+			 load[0] > 0.5 ? ": something else was running" : "");
+		json_object_set_new(o, "load when it began", json_string(text));
+	}
+	json_object_set_new(o, "kelvin", json_string(KELVIN_VERSION));
+	return o;
+}
