@@ -149,7 +149,8 @@ def case_refusals():
                            text=True, timeout=PATIENCE)
         assert p.returncode == 1, f"{args}: status {p.returncode}\n{p.stderr}"
         assert p.stderr.count("\n") == 1 and part in p.stderr, f"{args}: {p.stderr!r}"
-    for args in (["img", "info", "x"], ["bench"], ["top"], ["rnu"]):
+    for args in (["img", "info", "x"], ["bench", "rnu"], ["bench", "run", "disk-bsu"], ["bench", "run", "cpu", "--vary", "smp"],
+                 ["bench", "run", "--resume", "/nowhere"], ["bench", "report", "/nowhere"], ["rnu"]):
         p = subprocess.run([KELVIN, *args], capture_output=True, text=True, timeout=PATIENCE)
         assert p.returncode == 1 and p.stderr.count("\n") == 1, p
     for args in (["help"], ["--version"], ["run", "-help"], ["-M", "help"], ["-device", "help"]):
