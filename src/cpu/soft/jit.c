@@ -80,7 +80,6 @@ static void cache_flush(struct jit *j)
 	cache_reset(j);
 	pthread_mutex_unlock(&j->link_lock);
 	j->flushes++;
-	atomic_fetch_add(&j->inval_seq, 1);
 	atomic_store(&j->flushing, false);
 }
 
@@ -105,6 +104,21 @@ void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to)
 	pthread_mutex_unlock(&j->link_lock);
 }
 
+/*
+ * Tables of any vCPU may lead to the entry: from now on it leaves as for a request, and who arrives there forgets it.
+ * The first instruction is longer than five bytes and aligned, so it is replaced at once.
+ */
+static void block_close(const struct jit *j, struct jit_block *b)
+{
+	uint8_t *entry = (uint8_t *)(uintptr_t)(b->entry_b - j->rx_delta);
+	uint32_t d = (uint32_t)(b->poll - (entry + 5));
+	uint64_t code;
+
+	memcpy(&code, entry, sizeof(code));
+	code = (code & ~0xffffffffffull) | (uint64_t)d << 8 | 0xe9;
+	__atomic_store_n((uint64_t *)(void *)entry, code, __ATOMIC_RELEASE);
+}
+
 static void block_kill(struct jit *j, struct jit_block *b)
 {
 	struct jit_block **pp = &j->hash[jit_block_hash(b->page, b->off, b->key)];
@@ -115,6 +129,7 @@ static void block_kill(struct jit *j, struct jit_block *b)
 	}
 	b->incoming = NULL;
 	__atomic_store_n(&b->dead, true, __ATOMIC_RELEASE);
+	block_close(j, b);
 	while (*pp && *pp != b)
 		pp = &(*pp)->hash_next;
 	if (*pp)
@@ -124,55 +139,41 @@ static void block_kill(struct jit *j, struct jit_block *b)
 void jit_page_invalidated(struct accel *a, uint64_t page_index)
 {
 	struct jit *j = ((struct soft_accel *)(void *)a)->jit;
-	struct jit_block **pp;
-	bool any = false;
+	struct jit_page_ref **pp;
 
 	if (!j)
 		return;
 	pthread_mutex_lock(&j->link_lock);
 	pp = &j->page_hash[page_index % JIT_PAGE_HASH];
 	while (*pp) {
-		struct jit_block *b = *pp;
+		struct jit_page_ref *r = *pp;
 
-		if (b->page != page_index) {
-			pp = &b->page_next;
+		if (r->page != page_index) {
+			pp = &r->next;
 			continue;
 		}
-		*pp = b->page_next;
-		block_kill(j, b);
-		any = true;
-	}
-	if (any) {
+		*pp = r->next;
+		if (!r->block->dead)
+			block_kill(j, r->block);
 		j->n_invalidations++;
-		atomic_fetch_add(&j->inval_seq, 1);
 	}
 	pthread_mutex_unlock(&j->link_lock);
-	if (!any)
-		return;
-	/* The others forget their tables at their next poll; until then they run what they ran. */
-	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
-		struct vcpu *v = __atomic_load_n(&a->vcpu[i], __ATOMIC_ACQUIRE);
-
-		if (v)
-			atomic_fetch_or(&v->requests, VCPU_REQ_CODE);
-	}
 }
 
 /* Translate at rip, by this vCPU's thread. NULL: cannot. */
-struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, struct jit_heat *heat)
+struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, const struct jit_place *at, struct jit_heat *heat)
 {
-	unsigned off = (unsigned)(c->s.rip & (PAGE_SIZE - 1));
 	struct jit_cpu *jc = c->jit;
 	struct jit_block *b;
 
 	/* Not inside while waiting for the lock: its holder may wait for us to be outside. */
 	atomic_store(&jc->inside, false);
 	pthread_mutex_lock(&j->lock);
-	b = jit_find(j, page, off, c->mode_key);
+	b = jit_find(j, at->page, at->page2, at->off, c->mode_key);
 	if (!b) {
 		if (cache_full(j))
 			cache_flush(j);
-		b = jit_translate(c, j, page, host, off);
+		b = jit_translate(c, j, at);
 		if (b)
 			c->n_jit_blocks++;
 		else
@@ -298,6 +299,7 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 	for (unsigned i = 0; i < MMU_MODES; i++)
 		c->jx.jump_key[i] = JIT_NO_KEY;
 	c->jx.self = c;
+	c->jx.user_end = 1ull << 47;
 	c->jx.xmask = host_xcr0() & XMASK;
 	c->jit = jc;
 	return 0;

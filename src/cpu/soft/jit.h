@@ -27,8 +27,9 @@
  * between address spaces at different addresses is translated once.
  *
  * Blocks chain directly inside a page. Between pages, and for indirect
- * branches, they go through a table by linear address (struct jit_jump) that
- * is valid for one mmu_generation and mode key.
+ * branches, they go through a table by linear address (struct jit_jump; jit_rt.c
+ * says when its entries hold). An instruction that crosses a page's end is a block
+ * of its own, reached only through the table, whose entry rests on both pages.
  *
  * Three entries: `entry_b` expects the guest's flags in SLOT_FLAGS (indirect
  * arrivals), `entry_a` in the host's flags (chained), `entry_loop` too, for jumps
@@ -54,6 +55,8 @@
 /* jit_jump.va of an empty entry: an address that belongs to another entry. */
 #define JIT_NO_VA(index) ((uint64_t)((index) == 0))
 #define JIT_NO_KEY	 UINT32_MAX
+#define JIT_NO_PAGE	 UINT64_MAX
+#define JIT_INSN_MAX	 15u
 
 /* Host registers by number. */
 enum host_reg {
@@ -129,18 +132,28 @@ struct jit_site {
 	bool flags_in_host;
 };
 
+/* A block in the list of those that a page's bytes went into. */
+struct jit_page_ref {
+	struct jit_page_ref *next;
+	struct jit_block *block;
+	uint64_t page;
+};
+
 struct jit_block {
 	struct jit_block *all_next;   /* every block since the cache was empty, dead ones too */
 	const uint8_t *hot, *hot_end; /* writable view */
 	struct jit_site *site;
 	unsigned nsites;
-	struct jit_block *hash_next, *page_next;
+	struct jit_block *hash_next;
+	struct jit_page_ref ref[2];
 	uint64_t page;
-	uint64_t va; /* linear page address for blocks that depend on it, else 0 */
-	uint32_t key, gen;
+	uint64_t page2; /* its only instruction goes on in this page; JIT_NO_PAGE: the usual block */
+	uint64_t va;	/* linear page address for blocks that depend on it, else 0 */
+	uint32_t key, gen, gen2;
 	uint16_t off, len;
 	bool dead;
 	const uint8_t *entry_a, *entry_b, *entry_loop;
+	const uint8_t *poll; /* writable view: leaves as for a request */
 	struct jit_link *incoming;
 };
 
@@ -156,9 +169,8 @@ struct jit {
 	uint8_t *arena; /* blocks and links */
 	size_t arena_used, arena_size;
 	struct jit_block *hash[JIT_BLOCK_HASH];
-	struct jit_block *page_hash[JIT_PAGE_HASH];
+	struct jit_page_ref *page_hash[JIT_PAGE_HASH];
 	struct jit_block *all;
-	_Atomic uint64_t inval_seq; /* bumped by each invalidation */
 	_Atomic bool flushing;
 	_Atomic uint64_t flushes;
 	bool exact_flags;
@@ -183,11 +195,11 @@ struct jit_heat {
 #define JIT_SALTS     64
 #define JIT_SALT_BITS 15
 #define JIT_BLOOM     4096
-#define JIT_JUMP_LOG  4096
+#define JIT_JUMP_LOG  16384
 
 struct jit_cpu {
 	_Atomic bool inside;
-	uint64_t inval_seq, flushes, asid, global;
+	uint64_t flushes, asid, global;
 	bool kernel_by_asid; /* kernel code runs from pages that are not global */
 	/* Address spaces seen lately, and which pages' code the tables may hold. */
 	struct {
@@ -212,14 +224,21 @@ static inline struct jit *jit_of(const struct soft_cpu *c)
 #define HEAT_FAILED 200 /* could not be translated; counts on to 255, then is tried again */
 
 void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to);
-struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host,
-			   struct jit_heat *heat);
+/* Guest code at a place: the page, and for an instruction that crosses its end the next one. */
+struct jit_place {
+	uint64_t page, page2; /* page2: JIT_NO_PAGE */
+	const uint8_t *host, *host2;
+	unsigned off;
+};
+struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, const struct jit_place *at, struct jit_heat *heat);
+/* The instruction at this offset of the page needs bytes of the next page. */
+bool jit_crosses(const struct soft_cpu *c, const uint8_t *host, unsigned off);
 unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key);
 /* The block at this place for this mode, or NULL. Lock free. */
-struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key);
+struct jit_block *jit_find(struct jit *j, uint64_t page, uint64_t page2, unsigned off, uint32_t key);
 
 /* jit_xlat.c: translate the block at c->s.rip. Lock held. NULL: cannot. */
-struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, unsigned off);
+struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct jit_place *at);
 
 /* jit_perf.c: perf's map. Names are printf formats; `start` and `end` in the writable view. Nothing when it is off. */
 int jit_perf_open(struct jit *j, struct err *err);

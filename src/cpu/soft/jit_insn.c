@@ -889,11 +889,6 @@ static void link_stub(struct xlat *x, struct jit_link *l, bool flags)
 	x_swap(x);
 }
 
-static bool same_page(int32_t target)
-{
-	return target >= 0 && target < (int32_t)PAGE_SIZE;
-}
-
 /* rcx = linear address of the page offset */
 static void load_va(struct xlat *x, int32_t off)
 {
@@ -908,18 +903,23 @@ static void jump_table(struct xlat *x, unsigned mmu_index)
 	size_t tab = offsetof(struct soft_cpu, jit_jump) + mmu_index * sizeof(x->c->jit_jump[0]);
 	struct hmem va = h_gs(tab), code = h_gs(tab + offsetof(struct jit_jump, code));
 	struct hmem salt = h_gs(offsetof(struct soft_cpu, jx.salt));
+	struct hmem user_end = h_gs(offsetof(struct soft_cpu, jx.user_end));
 	bool salted = mmu_index == MMU_USER;
 	uint8_t *miss;
 
 	va.base = code.base = H_RAX;
+	if (salted) {
+		/* A salt could make an address of one space from an address that is not canonical in another. */
+		e_op_mem(e, 1, 0x3b, H_RCX, &user_end);
+		e_patch(e_jcc(e, CC_AE), x->j->leave[REASON_LOOKUP]);
+		e_op_mem(e, 1, 0x33, H_RCX, &salt);
+	}
 	e_rorx(e, 0, H_RAX, H_RCX, JIT_JUMP_SHIFT);
 	e_op_reg(e, 0, 0x33, H_RAX, H_RCX);
 	e1(e, 0x25);
 	e4(e, (1u << JIT_JUMP_BITS) - 1);
 	e_op_reg(e, 0, 0xc1, 4, H_RAX);
 	e1(e, 4);
-	if (salted)
-		e_op_mem(e, 1, 0x33, H_RCX, &salt);
 	e_op_mem(e, 1, 0x3b, H_RCX, &va);
 	miss = e_jcc(e, CC_NE);
 	if (salted)
@@ -940,7 +940,7 @@ void x_exit_direct(struct xlat *x, int32_t target, unsigned live)
 {
 	struct jit_link *l;
 
-	if (!same_page(target)) {
+	if (!x_linkable(x, target)) {
 		x_flags_to_slot(x, F_ALL);
 		load_va(x, target);
 		jump_table(x, x->mmu_index);
@@ -960,7 +960,7 @@ static void exit_cond(struct xlat *x, unsigned cond, int32_t target, unsigned li
 	unsigned host = x->host, slot = x->slot;
 	struct jit_link *l;
 
-	if (same_page(target)) {
+	if (x_linkable(x, target)) {
 		l = link_new(x, target, live);
 		align_rel(&x->e, 2);
 		l->patch = e_jcc(&x->e, cond);
@@ -1292,11 +1292,12 @@ bool x_exit_step(struct xlat *x, const struct xinsn *in)
 {
 	struct jit *j = x->j;
 	struct jit_step *s;
+	unsigned end = (unsigned)PAGE_SIZE + (x->b->page2 == JIT_NO_PAGE ? 0 : JIT_INSN_MAX);
 
 	j->arena_used = ALIGN_UP(j->arena_used, (size_t)16);
 	s = (struct jit_step *)(void *)(j->arena + j->arena_used);
 	memset(s, 0, sizeof(*s));
-	if (insn_decode(x->c, x->code + in->off, (unsigned)MIN(PAGE_SIZE - in->off, 15), x->c->s.rip, &s->insn))
+	if (insn_decode(x->c, x->code + in->off, MIN(end - in->off, JIT_INSN_MAX), x->c->s.rip, &s->insn))
 		return false;
 	j->arena_used += sizeof(*s);
 	s->quiet = handler_quiet(&s->insn);

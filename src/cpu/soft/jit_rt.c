@@ -253,12 +253,13 @@ unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key)
 	return (unsigned)(h >> (64 - JIT_BLOCK_BITS));
 }
 
-struct jit_block *jit_find(struct jit *j, uint64_t page, unsigned off, uint32_t key)
+struct jit_block *jit_find(struct jit *j, uint64_t page, uint64_t page2, unsigned off, uint32_t key)
 {
 	struct jit_block *b = __atomic_load_n(&j->hash[jit_block_hash(page, off, key)], __ATOMIC_ACQUIRE);
 
 	for (; b; b = b->hash_next) {
-		if (b->page == page && b->off == off && b->key == key && !__atomic_load_n(&b->dead, __ATOMIC_RELAXED))
+		if (b->page == page && b->off == off && b->key == key && b->page2 == page2 &&
+		    !__atomic_load_n(&b->dead, __ATOMIC_RELAXED))
 			return b;
 	}
 	return NULL;
@@ -328,29 +329,30 @@ static void salt_set(struct soft_cpu *c)
 				jc->salt[i].asid = 0;
 		}
 		jc->salt[n].asid = jc->asid;
-		jc->salt[n].salt = jc->next_salt << 48;
+		/* Below bit 48 only to spread the spaces over the table; the part above tells them apart. */
+		jc->salt[n].salt = jc->next_salt << 48 | (jc->next_salt * 5 & 15) << PAGE_SHIFT;
 	}
 	c->jx.salt = jc->salt[n].salt;
 }
 
 /*
  * Entries of the tables hold as long as nothing they rest on changes: all of
- * them for one state of the code cache; the user's for one asid (by the salt);
- * the kernel's, if from global pages, for one state of those.
+ * them until the code cache is emptied (a block that dies closes its entry, and
+ * who arrives there forgets it); the user's for one asid (by the salt); the
+ * kernel's, if from global pages, for one state of those.
  */
 static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 {
-	uint64_t asid, global, seq = atomic_load_explicit(&j->inval_seq, memory_order_acquire);
+	uint64_t asid, global, flushes = atomic_load_explicit(&j->flushes, memory_order_acquire);
 	unsigned idx = c->mmu_index;
 
 	mmu_generations(c, &asid, &global);
-	if (unlikely(global != jc->global || seq != jc->inval_seq)) {
+	if (unlikely(global != jc->global || flushes != jc->flushes)) {
 		jc->global = global;
-		jc->inval_seq = seq;
 		tables_clear(c);
-		if (jc->flushes != j->flushes) {
+		if (jc->flushes != flushes) {
 			/* The cache was full: what is translated again must have become hot again. */
-			jc->flushes = j->flushes;
+			jc->flushes = flushes;
 			c->n_jit[JIT_STAT_FLUSHES]++;
 			for (unsigned i = 0; i < JIT_HEAT_SIZE; i++)
 				jc->heat[i].count = 0;
@@ -376,31 +378,60 @@ static unsigned bloom_bit(uint64_t page)
 	return (unsigned)((page >> PAGE_SHIFT) * 0x9e3779b97f4a7c15ull >> 52) % JIT_BLOOM;
 }
 
-static uint64_t table_salt(const struct soft_cpu *c)
+static uint64_t table_salt(const struct soft_cpu *c, unsigned idx)
 {
-	return c->mmu_index == MMU_USER ? c->jx.salt : 0;
+	return idx == MMU_USER ? c->jx.salt : 0;
+}
+
+static unsigned table_index(uint64_t salted)
+{
+	return (unsigned)(salted ^ salted >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1);
 }
 
 static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t va)
 {
-	return &c->jit_jump[c->mmu_index][(va ^ va >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1)];
+	return &c->jit_jump[c->mmu_index][table_index(va ^ table_salt(c, c->mmu_index))];
+}
+
+static void page_used(struct soft_cpu *c, uint64_t page)
+{
+	struct jit_cpu *jc = c->jit;
+	unsigned bit = bloom_bit(page);
+
+	if (c->mmu_index != MMU_USER && !jc->kernel_by_asid && !mmu_fetched_global(c, page))
+		jc->kernel_by_asid = true;
+	jc->bloom[bit / 64] |= 1ull << (bit % 64);
 }
 
 static void table_enter(struct soft_cpu *c, struct jit_jump *e, const struct jit_block *b)
 {
 	struct jit_cpu *jc = c->jit;
 	uint64_t rip = c->s.rip;
-	unsigned bit = bloom_bit(rip & PAGE_MASK);
 
-	if (c->mmu_index != MMU_USER && !jc->kernel_by_asid && !mmu_fetched_global(c, rip))
-		jc->kernel_by_asid = true;
-	jc->bloom[bit / 64] |= 1ull << (bit % 64);
+	page_used(c, rip & PAGE_MASK);
+	if (b->page2 != JIT_NO_PAGE)
+		page_used(c, (rip & PAGE_MASK) + PAGE_SIZE);
 	if (jc->log[c->mmu_index].n < JIT_JUMP_LOG)
 		jc->log[c->mmu_index].entry[jc->log[c->mmu_index].n] = (uint16_t)(e - c->jit_jump[c->mmu_index]);
 	if (jc->log[c->mmu_index].n <= JIT_JUMP_LOG)
 		jc->log[c->mmu_index].n++;
-	e->va = rip ^ table_salt(c);
+	e->va = rip ^ table_salt(c, c->mmu_index);
 	e->code = b->entry_b;
+}
+
+/* Forget the places of the page from this offset on. */
+static void table_drop(struct soft_cpu *c, uint64_t page, unsigned from)
+{
+	for (unsigned idx = 0; idx < MMU_MODES; idx++) {
+		uint64_t va = (page | from) ^ table_salt(c, idx);
+
+		for (unsigned off = from; off < PAGE_SIZE; off++, va++) {
+			unsigned n = table_index(va);
+
+			if (unlikely(c->jit_jump[idx][n].va == va))
+				c->jit_jump[idx][n].va = JIT_NO_VA(n);
+		}
+	}
 }
 
 void jit_mapping_dropped(struct soft_cpu *c, uint64_t page)
@@ -417,14 +448,9 @@ void jit_mapping_dropped(struct soft_cpu *c, uint64_t page)
 	if (!(jc->bloom[bit / 64] >> (bit % 64) & 1))
 		return;
 	c->n_jit[JIT_STAT_DROPS]++;
-	for (unsigned idx = 0; idx < MMU_MODES; idx++) {
-		uint64_t salt = idx == MMU_USER ? c->jx.salt : 0;
-
-		for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++) {
-			if (((c->jit_jump[idx][i].va ^ salt) & PAGE_MASK) == page)
-				c->jit_jump[idx][i].va = JIT_NO_VA(i);
-		}
-	}
+	table_drop(c, page, 0);
+	/* Instructions that begin in the page before and end in this one. */
+	table_drop(c, page - PAGE_SIZE, PAGE_SIZE - JIT_INSN_MAX);
 }
 
 /* Has rip been reached often enough? */
@@ -454,23 +480,34 @@ static bool translatable(const struct soft_cpu *c)
 static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 {
 	struct jit_cpu *jc = c->jit;
-	const uint8_t *host;
-	uint64_t page;
-	unsigned off = (unsigned)(c->s.rip & (PAGE_SIZE - 1));
+	struct jit_place at = {.page2 = JIT_NO_PAGE, .off = (unsigned)(c->s.rip & (PAGE_SIZE - 1))};
 	struct jit_block *b;
 	struct jit_heat *heat, any = {0};
 
 	*r = JIT_INTERP;
 	c->n_jit[JIT_STAT_FINDS]++;
-	if (mmu_fetch(c, c->s.rip, &page, &host)) {
+	if (mmu_fetch(c, c->s.rip, &at.page, &at.host)) {
 		*r = JIT_EXC;
 		return NULL;
 	}
-	if (!host)
+	if (!at.host)
 		return NULL;
-	b = jit_find(j, page, off, c->mode_key);
+	b = jit_find(j, at.page, JIT_NO_PAGE, at.off, c->mode_key);
 	if (b)
 		return b;
+	if (at.off > PAGE_SIZE - JIT_INSN_MAX)
+		jit_vec_unload(c); /* the decoder is arbitrary C */
+	if (jit_crosses(c, at.host, at.off)) {
+		if (mmu_fetch(c, (c->s.rip & PAGE_MASK) + PAGE_SIZE, &at.page2, &at.host2)) {
+			*r = JIT_EXC;
+			return NULL;
+		}
+		if (!at.host2)
+			return NULL;
+		b = jit_find(j, at.page, at.page2, at.off, c->mode_key);
+		if (b)
+			return b;
+	}
 	heat = heat_of(c, c->s.rip);
 	if (!heat && j->threshold > 1) {
 		c->n_jit[JIT_STAT_HEAT_TAKEN]++;
@@ -487,7 +524,7 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 		return NULL;
 	}
 	jit_vec_unload(c); /* arbitrary C from here */
-	b = jit_make(c, j, page, host, heat);
+	b = jit_make(c, j, &at, heat);
 	tables_check(c, j, jc);
 	return b;
 }
@@ -619,6 +656,7 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 {
 	struct jit_cpu *jc = c->jit;
 	uint32_t reason = c->jx.reason;
+	struct jit_jump *e;
 
 	*dead = 0;
 	c->n_jit[JIT_STAT_REASON + reason]++;
@@ -629,7 +667,7 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 	case REASON_MODE: return false;
 	case REASON_LINK: {
 		struct jit_link *l = (struct jit_link *)(uintptr_t)c->jx.arg;
-		struct jit_block *to = jit_find(j, l->from->page, l->off, l->from->key);
+		struct jit_block *to = jit_find(j, l->from->page, JIT_NO_PAGE, l->off, l->from->key);
 
 		if (to)
 			jit_link(j, l, to);
@@ -637,6 +675,10 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 		return false;
 	}
 	case REASON_POLL:
+		/* The block may have died. */
+		e = table_entry(c, c->s.rip);
+		if ((e->va ^ table_salt(c, c->mmu_index)) == c->s.rip)
+			e->va = JIT_NO_VA(table_index(e->va));
 		*r = JIT_ATTENTION;
 		*dead = FLAG_ARITH & ~(uint32_t)c->jx.arg;
 		return true;
@@ -741,7 +783,8 @@ enum jit_exit jit_run(struct soft_cpu *c)
 		}
 		tables_check(c, j, jc);
 		e = table_entry(c, c->s.rip);
-		if ((e->va ^ table_salt(c)) != c->s.rip) {
+		if ((e->va ^ table_salt(c, c->mmu_index)) != c->s.rip ||
+		    (c->mmu_index == MMU_USER && c->s.rip >= c->jx.user_end)) {
 			struct jit_block *b = block_at(c, j, &r);
 
 			if (!b)

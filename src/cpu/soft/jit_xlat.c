@@ -611,12 +611,26 @@ static bool decode_at(struct xlat *x, unsigned off, struct xinsn *in)
 	in->gpr_written = 0;
 	in->target = 0;
 	in->bytes = x->code + off;
-	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&x->c->jit->decoder, x->code + off, PAGE_SIZE - off, &in->zi, in->op)))
+	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&x->c->jit->decoder, x->code + off, x->limit - off, &in->zi, in->op)))
 		return false;
 	in->off = (uint16_t)off;
 	in->next = (uint16_t)(off + in->zi.length);
 	x_classify(x, in);
 	return true;
+}
+
+bool jit_crosses(const struct soft_cpu *c, const uint8_t *host, unsigned off)
+{
+	ZydisDecodedInstruction zi;
+
+	return off > PAGE_SIZE - JIT_INSN_MAX &&
+	       ZydisDecoderDecodeInstruction(&c->jit->decoder, NULL, host + off, PAGE_SIZE - off, &zi) ==
+		   ZYDIS_STATUS_NO_MORE_DATA;
+}
+
+bool x_linkable(const struct xlat *x, int32_t target)
+{
+	return target >= 0 && target < (int32_t)PAGE_SIZE && !jit_crosses(x->c, x->code, (unsigned)target);
 }
 
 static void note_range(struct xlat *x, unsigned off, unsigned len)
@@ -709,7 +723,7 @@ static void liveness(struct xlat *x)
 	default: live = peek_live(x, last->next, PEEK_DEPTH); break;
 	}
 	/* Leaving through the table needs them all in the slot. */
-	if ((last->kind == K_JMP || last->kind == K_CALL) && (last->target < 0 || last->target >= (int32_t)PAGE_SIZE))
+	if ((last->kind == K_JMP || last->kind == K_CALL) && !x_linkable(x, last->target))
 		live = F_ALL;
 	while (first_vec < x->n && !x->insn[first_vec].vec)
 		first_vec++;
@@ -783,12 +797,16 @@ static void emit_head(struct xlat *x, unsigned live)
 		x_poll_exit(x, brought);
 		x_swap(x);
 	}
+	/* jit.c, block_close: its first eight bytes are replaced by one store. */
+	while ((uintptr_t)e->p & 7)
+		e1(e, 0xcc);
 	x->b->entry_b = e->p + x->j->rx_delta;
 	e_op_mem(e, 0, 0x83, 7, &req); /* cmp dword gs:[requests], 0 */
 	e1(e, 0);
 	out = e_jcc(e, CC_NE);
 	x_swap(x);
 	e_patch(out, e->p);
+	x->b->poll = e->p;
 	x_poll_exit(x, brought); /* an exit that was not linked yet had no more than these either */
 	x_swap(x);
 	if (!live) {
@@ -847,20 +865,31 @@ static void keep_sites(struct xlat *x)
 	x->b->hot_end = x->e.p;
 }
 
+static void page_enter(struct jit *j, struct jit_block *b, struct jit_page_ref *r, uint64_t page)
+{
+	struct jit_page_ref **head = &j->page_hash[page % JIT_PAGE_HASH];
+
+	*r = (struct jit_page_ref){.next = *head, .block = b, .page = page};
+	*head = r;
+}
+
 /* False: the page's code was invalidated since the block's bytes were noted. */
 static bool publish(struct jit *j, struct jit_block *b)
 {
-	unsigned h = jit_block_hash(b->page, b->off, b->key), p = (unsigned)b->page % JIT_PAGE_HASH;
+	unsigned h = jit_block_hash(b->page, b->off, b->key);
+	const uint32_t *gen = j->accel->cfg.mem->page_code_gen;
 
 	pthread_mutex_lock(&j->link_lock);
-	if (__atomic_load_n(&j->accel->cfg.mem->page_code_gen[b->page], __ATOMIC_SEQ_CST) != b->gen) {
+	if (__atomic_load_n(&gen[b->page], __ATOMIC_SEQ_CST) != b->gen ||
+	    (b->page2 != JIT_NO_PAGE && __atomic_load_n(&gen[b->page2], __ATOMIC_SEQ_CST) != b->gen2)) {
 		pthread_mutex_unlock(&j->link_lock);
 		return false;
 	}
 	b->all_next = j->all;
 	__atomic_store_n(&j->all, b, __ATOMIC_RELEASE);
-	b->page_next = j->page_hash[p];
-	j->page_hash[p] = b;
+	page_enter(j, b, &b->ref[0], b->page);
+	if (b->page2 != JIT_NO_PAGE)
+		page_enter(j, b, &b->ref[1], b->page2);
 	b->hash_next = j->hash[h];
 	__atomic_store_n(&j->hash[h], b, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&j->link_lock);
@@ -868,9 +897,19 @@ static bool publish(struct jit *j, struct jit_block *b)
 }
 
 /* The bytes we translated, protected against unnoticed writes, must still be what we saw. */
-static bool note_code(struct xlat *x, const uint8_t *host)
+static bool note_code(struct xlat *x, const struct jit_place *at)
 {
+	const uint8_t *host = at->host;
 	bool first = true;
+
+	if (at->page2 != JIT_NO_PAGE) {
+		unsigned here = (unsigned)PAGE_SIZE - at->off, there = x->insn[0].zi.length - here;
+
+		x->b->gen = code_note(x->c, at->page, at->off, here);
+		x->b->gen2 = code_note(x->c, at->page2, 0, there);
+		return !memcmp(host + at->off, x->code + at->off, here) &&
+		       !memcmp(at->host2, x->code + PAGE_SIZE, there);
+	}
 
 	for (unsigned i = 0; i < x->nranges; i++) {
 		uint32_t gen = code_note(x->c, x->page, x->range[i].off, x->range[i].len);
@@ -886,13 +925,14 @@ static bool note_code(struct xlat *x, const uint8_t *host)
 	return true;
 }
 
-struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page, const uint8_t *host, unsigned off)
+struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct jit_place *at)
 {
 	static struct xlat xs; /* under the lock; too large for a stack */
 	static struct xinsn insn[JIT_MAX_INSNS + 1];
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct xlat *x = &xs;
-	unsigned max = JIT_MAX_INSNS;
+	bool crosses = at->page2 != JIT_NO_PAGE, step = false;
+	unsigned off = at->off, max = crosses ? 1 : JIT_MAX_INSNS;
 	size_t arena = ALIGN_UP(j->arena_used, (size_t)64);
 	struct jit_block *b = (struct jit_block *)(void *)(j->arena + arena);
 
@@ -903,7 +943,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 		x->c = c;
 		x->j = j;
 		x->b = b;
-		x->page = page;
+		x->page = at->page;
 		x->key = c->mode_key;
 		x->mmu_index = c->mmu_index;
 		x->exact = j->exact_flags;
@@ -912,23 +952,33 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, uint64_t page
 		x->cold = j->cold;
 		x->recipe.kind = RECIPE_NONE;
 		j->arena_used = arena + sizeof(*b);
-		*b = (struct jit_block){.page = page, .key = c->mode_key, .off = (uint16_t)off};
-		memcpy(x->code, host, PAGE_SIZE);
+		*b = (struct jit_block){.page = at->page, .page2 = at->page2, .key = c->mode_key, .off = (uint16_t)off};
+		memcpy(x->code, at->host, PAGE_SIZE);
+		if (crosses)
+			memcpy(x->code + PAGE_SIZE, at->host2, JIT_INSN_MAX);
+		x->limit = (unsigned)PAGE_SIZE + (crosses ? JIT_INSN_MAX : 0);
 		decode_block(x, off, max);
+		x->limit = PAGE_SIZE;
 		if (!x->n)
 			goto none;
+		if (step) {
+			x->n = 1;
+			insn[0].kind = K_UNSUPPORTED;
+			insn[0].f_read = insn[0].f_written = insn[0].f_touched = 0;
+		}
 		liveness(x);
 		b->hot = x->e.p;
 		emit_head(x, x->insn[0].live_in);
 		if (lower_block(x))
 			break;
-		/* The instruction that could not be done ends a shorter block. */
-		if (!x->i)
+		/* The instruction that could not be done ends a shorter block, or is one that its handler runs. */
+		if (!x->i && step)
 			goto none;
-		max = x->i;
+		step = !x->i;
+		max = MAX(x->i, 1u);
 	}
 	b->len = (uint16_t)(x->insn[x->n - 1].next - off);
-	if (!note_code(x, host))
+	if (!note_code(x, at))
 		goto none;
 	keep_sites(x);
 	if (!publish(j, b))

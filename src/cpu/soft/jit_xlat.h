@@ -96,6 +96,7 @@ struct xlat {
 	const bool *isa; /* instruction sets the guest has */
 	struct jit_block *b;
 	uint64_t page;
+	unsigned limit; /* bytes of code[] that may be decoded */
 	unsigned key, mmu_index;
 	unsigned n, i; /* instructions; the one being lowered */
 	struct xinsn *insn;
@@ -167,6 +168,8 @@ void x_address(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperand
 /* The guest's vector state must be in the registers. */
 void x_need_vec(struct xlat *x, const struct xinsn *in);
 
+/* A jump to this page offset can be linked to the block there: it is in this page wholly. */
+bool x_linkable(const struct xlat *x, int32_t target);
 /* jit_insn.c */
 /* Lockstep: say which instruction is under way. */
 void x_mark(struct xlat *x);

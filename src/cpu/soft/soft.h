@@ -96,7 +96,7 @@ struct jit_cpu;
 struct lockstep;
 
 /* Translated code by linear address; jit.h. */
-#define JIT_JUMP_BITS  14
+#define JIT_JUMP_BITS  16
 #define JIT_JUMP_SHIFT 8 /* index = (va ^ va >> 8) of these bits */
 struct jit_jump {
 	uint64_t va;
@@ -127,6 +127,7 @@ struct jit_exchange {
 	uint32_t reason;
 	bool vec_live;		      /* the guest's vector and x87 state is in the host's registers */
 	uint64_t xmask;		      /* XSAVE components it has */
+	uint64_t user_end;	      /* addresses below this are the user's */
 	uint64_t salt;		      /* of this address space in the user part of jit_jump */
 	uint32_t jump_key[MMU_MODES]; /* the mode each part of jit_jump is for */
 	/* lockstep only: the instruction of the block that is under way, and what each RDTSC of it gave */
