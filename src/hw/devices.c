@@ -5,6 +5,7 @@
  */
 #include "bus/dev.h"
 #include "hw/ide/ide.h"
+#include "hw/nvme/nvme.h"
 #include "hw/pc/devices.h"
 #include "hw/scsi/scsi.h"
 #include "hw/virtio/devices.h"
@@ -35,6 +36,7 @@ const struct dev_ops *const dev_table[] = {
     /* scsi */
     &scsi_hd_ops,
     &scsi_cd_ops,
+    &nvme_ops,
     /* virtio */
     &virtio_pci_base_ops, /* abstract */
     &virtio_blk_pci_ops,

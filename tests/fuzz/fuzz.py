@@ -35,9 +35,9 @@ def run(kernel, accel, seconds, seed):
     """One machine. Returns (rounds, seconds used)."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kelvin-fuzz.") as folder:
-        disk, ide, ide_cd, sata, debug, errors, qmp_path = (
-            os.path.join(folder, n) for n in ("disk", "ide", "ide-cd", "sata", "debug", "errors", "qmp"))
-        for name in (disk, ide, ide_cd, sata):
+        disk, ide, ide_cd, sata, nvme, debug, errors, qmp_path = (
+            os.path.join(folder, n) for n in ("disk", "ide", "ide-cd", "sata", "nvme", "debug", "errors", "qmp"))
+        for name in (disk, ide, ide_cd, sata, nvme):
             with open(name, "wb") as f:
                 f.truncate(4 << 20)
         argv = [guest.KELVIN, "run", "-accel", accel, "-m", "16", "-nodefaults", "-display", "none", "-no-reboot",
@@ -47,6 +47,7 @@ def run(kernel, accel, seconds, seed):
                 "-drive", f"file={disk},if=virtio,format=raw", "-device", "virtio-rng-pci",
                 "-drive", f"file={ide},if=ide,format=raw", "-drive", f"file={ide_cd},media=cdrom,format=raw,index=2",
                 "-device", "ahci", "-drive", f"file={sata},if=none,id=sata,format=raw", "-device", "ide-hd,drive=sata,bus=ide.2",
+                "-drive", f"file={nvme},if=none,id=nvme,format=raw", "-device", "nvme,drive=nvme,serial=1",
                 "-drive", "if=none,id=sata-cd,media=cdrom", "-device", "ide-cd,drive=sata-cd,bus=ide.3",
                 "-device", "virtio-serial-pci", "-chardev", "null,id=c", "-device", "virtconsole,chardev=c"]
         with open(errors, "w+", encoding="utf-8", errors="replace") as err:

@@ -265,7 +265,7 @@ static void random_ide(void)
 	out((u16)(port + 6), 0x40 | (pick(2) << 4) | (pick(8) ? 0 : pick(256)), 1);
 	for (u32 i = 1; i < 6; i++)
 		for (u32 k = pick(3); k > 0; k--)
-			out((u16)(port + i), pick(2) ? pick(4) : value(), 1);
+			out((u16)(port + i), pick(8) ? pick(4) : value(), 1);
 	out((u16)(port + 7), cmd, 1);
 	if (cmd == 0xa0) {
 		out((u16)port, packet[pick(sizeof(packet))] | pick(4) << 8, 2);
@@ -302,7 +302,7 @@ static void random_ahci(void)
 		h[2] = pick(16) ? table : value();
 		h[3] = 0;
 		for (u32 i = 0; i < 20; i++)
-			fis[i] = pick(4) ? 0 : (u8)rnd();
+			fis[i] = pick(4) ? 0 : (u8)(pick(4) ? pick(8) : rnd());
 		fis[0] = 0x27;
 		fis[1] = pick(16) ? 0x80 : 0;
 		fis[2] = opcode[pick(sizeof(opcode))];
@@ -322,6 +322,8 @@ static void random_ahci(void)
 		*(volatile u32 *)(port + 0x2c) = pick(2);
 		*(volatile u32 *)(port + 0x2c) = 0;
 	}
+	if (pick(4)) /* after an error only this lets it go on */
+		*(volatile u32 *)(port + 0x18) = 0;
 	*(volatile u32 *)port = pick(16) ? list : value();
 	*(volatile u32 *)(port + 4) = 0;
 	*(volatile u32 *)(port + 8) = pick(16) ? ARENA + (pick(256) << 12) : value();
@@ -334,6 +336,43 @@ static void random_ahci(void)
 	*(volatile u32 *)(bar + 8) = 0xffffffff;
 }
 
+/* An NVMe controller (version 1.4 at 8) with queues of nonsense. */
+static void random_nvme(void)
+{
+	u32 bar = nbars ? bars[pick(nbars)] : 1, asq = ARENA + (pick(64) << 12),
+	    acq = ARENA + 0x80000 + (pick(64) << 12);
+	u32 q = pick(2);
+
+	if (bar & 1 || bar < 0xc0000000u || bar > 0xffff0000u || *(volatile u32 *)(bar + 8) != 0x10400)
+		return;
+	if (pick(4)) {
+		*(volatile u32 *)(bar + 0x14) = 0;
+		*(volatile u32 *)(bar + 0x24) = pick(8) ? 0x003f003f : value();
+		*(volatile u32 *)(bar + 0x28) = pick(16) ? asq : value();
+		*(volatile u32 *)(bar + 0x2c) = 0;
+		*(volatile u32 *)(bar + 0x30) = pick(16) ? acq : value();
+		*(volatile u32 *)(bar + 0x34) = 0;
+		*(volatile u32 *)(bar + 0x14) = pick(16) ? 0x00460001 : value();
+	}
+	for (u32 i = 0; i < 64; i++) { /* both queues read the same entries: some are admin commands, some not */
+		static const u8 opcode[] = {0, 1, 2, 4, 5, 6, 8, 9, 0x0a, 0x0c, 0, 1, 2, 8, 9, 2, 1};
+		volatile u32 *e = (volatile u32 *)(asq + 64 * i);
+
+		e[0] = opcode[pick(sizeof(opcode))] | i << 16;
+		e[1] = pick(8) ? 1 : value();
+		e[6] = pick(16) ? ARENA + (pick(256) << 12) : value();
+		e[8] = pick(16) ? ARENA + (pick(256) << 12) + (pick(2) ? 4088 : 0) : value();
+		e[7] = e[9] = 0;
+		e[10] = pick(2) ? pick(8) | pick(64) << 16 : pick(4) ? pick(9000) : value();
+		e[11] = pick(2) ? 1 | pick(4) << 16 : pick(8) ? pick(8) : value();
+		e[12] = pick(4) ? pick(16) : value();
+	}
+	for (u32 i = 0; i < 4; i++, q = pick(4)) {
+		*(volatile u32 *)(bar + 0x1000 + 8 * q) = pick(8) ? pick(64) : value();
+		*(volatile u32 *)(bar + 0x1004 + 8 * q) = pick(8) ? pick(64) : value();
+	}
+}
+
 void guest_main(const u32 *start_info)
 {
 	const u8 *text = (const u8 *)start_info[6]; /* hvm_start_info.cmdline_paddr */
@@ -342,7 +381,7 @@ void guest_main(const u32 *start_info)
 	while (text && *text)
 		state = state * 31 + *text++;
 	for (u32 round = 0;; round++) {
-		if (round % 64 == 0)
+		if (round % 16 == 0)
 			find_bars();
 		for (u32 i = 0; i < 100; i++)
 			switch (pick(9)) {
@@ -351,6 +390,8 @@ void guest_main(const u32 *start_info)
 					random_ide();
 				else if (!pick(10))
 					random_ahci();
+				else if (!pick(10))
+					random_nvme();
 				break;
 			case 0: random_config(); break;
 			case 1:
