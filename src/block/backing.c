@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "block/driver.h"
+#include "block/image.h"
 
 /* A relative name is relative to the overlay's folder. Always with a '/', so never a protocol. */
 char *block_backing_path(const char *overlay, const char *name)
@@ -67,6 +68,11 @@ int block_open_backing(struct block_node *n, const struct block_open *o, const c
 	char *path;
 	int ret;
 
+	if (o->backing) {
+		n->backing = *o->backing;
+		*o->backing = NULL;
+		return 0;
+	}
 	if (!file[0] || o->no_backing)
 		return 0;
 	if (o->chain_depth >= BLOCK_MAX_CHAIN)

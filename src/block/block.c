@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "block/driver.h"
+#include "block/image.h"
+#include "block/throttle.h"
 
 static const struct block_driver *const driver_table[] = {&block_raw_driver, &block_qcow2_driver, &block_qed_driver};
 
@@ -50,9 +52,13 @@ static int choose_driver(struct block_node *n, const struct block_open *o, struc
 
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err)
 {
-	struct block_node *n = calloc(1, sizeof(*n));
+	struct block_node *n;
 	int ret;
 
+	/* Backing files' names never get here with a protocol (backing.c). */
+	if (strncmp(o->filename, "json:", 5) == 0)
+		return block_open_text(o->filename + 5, o, l, err);
+	n = calloc(1, sizeof(*n));
 	if (n)
 		n->filename = strdup(o->filename);
 	if (!n || !n->filename) {
@@ -93,6 +99,8 @@ void block_close(struct block_node *n)
 	if (!n)
 		return;
 	block_drain(n);
+	if (n->throttle)
+		block_throttle_leave(n);
 	n->driver->close(n);
 	block_file_close(n->file);
 	free(n->filename);
@@ -109,9 +117,12 @@ int block_set_loop(struct block_node *n, struct loop *l, struct err *err)
 	ret = n->backing ? block_set_loop(n->backing, l, err) : 0;
 	if (!ret)
 		ret = block_file_set_loop(n->file, l, err);
-	if (!ret)
-		n->loop = l;
-	return ret;
+	if (ret)
+		return ret;
+	n->loop = l;
+	if (n->throttle)
+		block_throttle_set_loop(n, l);
+	return 0;
 }
 
 uint64_t block_size(const struct block_node *n)
@@ -217,6 +228,13 @@ void block_submit(struct block_node *n, struct block_req *req)
 		if (n->detect_zeroes == BLOCK_ZEROES_UNMAP)
 			req->flags |= BLOCK_MAY_UNMAP;
 	}
+	if (n->throttle && block_throttle_hold(n, req))
+		return;
+	n->driver->submit(n, req);
+}
+
+void block_pass(struct block_node *n, struct block_req *req)
+{
 	n->driver->submit(n, req);
 }
 
@@ -227,6 +245,8 @@ void block_flush_queue(struct block_node *n)
 
 void block_drain(struct block_node *n)
 {
+	if (n->throttle)
+		block_throttle_release(n);
 	while (n->inflight) {
 		aio_flush(block_file_aio(n->file));
 		if (n->inflight)

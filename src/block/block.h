@@ -50,10 +50,11 @@ struct block_open {
 	const char *format; /* NULL = probe, with a warning when the result is raw */
 	bool read_only, direct, writeback, no_flush, discard_unmap;
 	enum aio_engine aio;
-	bool force;	      /* open a block device the host has mounted or holds */
-	bool locking;	      /* take QEMU's image locks */
-	bool no_backing;      /* an overlay as if it had no backing file */
-	unsigned chain_depth; /* the block layer's: overlays above this node */
+	bool force;		     /* open a block device the host has mounted or holds */
+	bool locking;		     /* take QEMU's image locks */
+	struct block_node **backing; /* a node to be used instead of the image's backing file: taken, then NULL */
+	bool no_backing;	     /* an overlay as if it had no backing file */
+	unsigned chain_depth;	     /* the block layer's: overlays above this node */
 	enum block_detect_zeroes detect_zeroes;
 	const char *snapshot; /* read-only: the disk as this internal snapshot (ID or name) has it */
 	bool check;	      /* for block_check: nothing is repaired, cleared or refused that it could look at */
@@ -187,6 +188,9 @@ void drive_init(void);
 extern const char *const drive_if_names[]; /* ends with NULL */
 /* -drive file=..,if=..,id=..,format=..,cache=..,aio=..,readonly=..,discard=..,index=..,media=..,... */
 struct drive *drive_create(const char *text, struct loop *l, struct err *err);
+/* -blockdev driver=...,node-name=...: key=value or JSON. */
+int blockdev_create(const char *text, struct loop *l, struct err *err);
+void blockdev_free_all(void);
 struct drive *drive_find(const char *id);
 struct drive *drive_at(size_t i);
 void drive_close_all(void);

@@ -20,13 +20,14 @@
 
 #include "base/log.h"
 #include "base/util.h"
-#include "block/block.h"
+#include "block/drive.h"
+#include "block/image.h"
+#include "block/throttle.h"
 
 const char *const drive_if_names[] = {"none", "virtio", "ide", "scsi", "floppy", "pflash", "mtd", "sd", "xen", NULL};
 /* Units of one bus, as QEMU counts them: an index is bus * units + unit. 0: one bus without end. */
 static const int units_of_bus[] = {[DRIVE_IF_IDE] = 2, [DRIVE_IF_SCSI] = 7, [DRIVE_IF_XEN] = 0};
 
-enum { AIO_OPT_AUTO, AIO_OPT_URING, AIO_OPT_THREADS, AIO_OPT_NATIVE, AIO_OPT_SYNC };
 static const char *const aio_opt_names[] = {"auto", "io_uring", "threads", "native", "sync", NULL};
 static const char *const media_names[] = {"disk", "cdrom", NULL};
 static const char *const discard_names[] = {"ignore", "off", "unmap", "on", NULL};
@@ -40,13 +41,24 @@ struct drive_opts {
 	int bus_kind, aio, media, discard, detect_zeroes, werror, rerror, locking;
 	int writeback, direct, no_flush; /* enum onoffauto; auto: as cache= says */
 	int64_t index, bus, unit;	 /* -1: not given */
-	bool read_only, force, boot;
+	bool read_only, force, boot, snapshot;
+	struct throttle_limits limits;
+	char *group; /* of throttling; NULL: the drive's own */
 };
 
 #define OPT(n, k, f, ...)                                                                                              \
 	{                                                                                                              \
 		.name = n, .kind = k, .offset = offsetof(struct drive_opts, f), __VA_ARGS__                            \
 	}
+/* A limit by both of its names. */
+#define LIMIT(new, old, field)                                                                                         \
+	OPT("throttling." new, PROP_SIZE, limits.field),                                                               \
+	{                                                                                                              \
+		.name = old, .alias_of = "throttling." new                                                             \
+	}
+#define LIMITS(new, old, i)                                                                                            \
+	LIMIT(new, old, avg[i]), LIMIT(new "-max", old "_max", max[i]),                                                \
+	    LIMIT(new "-max-length", old "_max_length", length[i])
 static const struct prop drive_props[] = {
     OPT("file", PROP_STR, file, .help = "image file or block device; empty: no medium"),
     {.name = "file.filename", .alias_of = "file"},
@@ -76,10 +88,22 @@ static const struct prop drive_props[] = {
     OPT("file.locking", PROP_ENUM, locking, .def = "auto", .values = locking_names,
 	.help = "guard the image against other processes"),
     {.name = "locking", .alias_of = "file.locking"},
+    OPT("snapshot", PROP_BOOL, snapshot, .help = "writes go to a temporary file and are forgotten at the end"),
+    LIMITS("bps-total", "bps", THROTTLE_BPS),
+    LIMITS("bps-read", "bps_rd", THROTTLE_BPS_RD),
+    LIMITS("bps-write", "bps_wr", THROTTLE_BPS_WR),
+    LIMITS("iops-total", "iops", THROTTLE_IOPS),
+    LIMITS("iops-read", "iops_rd", THROTTLE_IOPS_RD),
+    LIMITS("iops-write", "iops_wr", THROTTLE_IOPS_WR),
+    LIMIT("iops-size", "iops_size", iops_size),
+    OPT("throttling.group", PROP_STR, group, .help = "drives of one group share its limits"),
+    {.name = "group", .alias_of = "throttling.group"},
     OPT("force", PROP_BOOL, force, .help = "open a block device although the host uses it"),
     OPT("boot", PROP_BOOL, boot, .help = "boot from it first (old command lines; bootindex= of the device is finer)"),
     {0},
 };
+#undef LIMIT
+#undef LIMITS
 #undef OPT
 
 static const struct type drive_type = {
@@ -91,39 +115,10 @@ static const struct type drive_type = {
 
 /* What QEMU has and Kelvin has not yet: refused by name. A last '*' matches any rest. */
 static const char *const missing_table[] = {
-    "snapshot",
-    "copy-on-read",
-    "iops*",
-    "bps*",
-    "throttling.*",
-    "group",
-    "backing*",
-    "encrypt.*",
-    "l2-cache*",
-    "cache-size",
-    "refcount-cache-size",
-    "lazy-refcounts",
-    "pass-discard-*",
-    "overlap-check*",
-    "stats-*",
-    "data-file*",
-    "offset",
-    "size",
-    "node-name",
-    "auto-read-only",
-    "cyls",
-    "heads",
-    "secs",
-    "trans",
-    "addr",
-};
-
-static const struct {
-	const char *name;
-	bool writeback, direct, no_flush;
-} cache_table[] = {
-    {"writeback", true, false, false},	   {"none", true, true, false},	       {"off", true, true, false},
-    {"writethrough", false, false, false}, {"directsync", false, true, false}, {"unsafe", true, false, true},
+    "copy-on-read",   "backing*",	"encrypt.*",	  "l2-cache*", "cache-size", "refcount-cache-size",
+    "lazy-refcounts", "pass-discard-*", "overlap-check*", "stats-*",   "data-file*", "offset",
+    "size",	      "node-name",	"auto-read-only", "cyls",      "heads",	     "secs",
+    "trans",	      "addr",
 };
 
 struct drive_entry {
@@ -153,33 +148,13 @@ static bool choose(int onoffauto, bool otherwise)
 
 static int resolve_cache(const struct drive_opts *d, struct block_open *o, struct err *err)
 {
-	const char *cache = d->cache ? d->cache : "writeback";
-	size_t i = 0;
+	int ret = block_set_cache(o, d->cache ? d->cache : "writeback", err);
 
-	while (i < ARRAY_SIZE(cache_table) && strcmp(cache_table[i].name, cache) != 0)
-		i++;
-	if (i == ARRAY_SIZE(cache_table))
-		return err_set(err, -EINVAL,
-			       "invalid cache option '%s' (none, writeback, writethrough, directsync or unsafe)",
-			       cache);
-	o->writeback = choose(d->writeback, cache_table[i].writeback);
-	o->direct = choose(d->direct, cache_table[i].direct);
-	o->no_flush = choose(d->no_flush, cache_table[i].no_flush);
-	return 0;
-}
-
-static int resolve_aio(const struct drive_opts *d, struct block_open *o, struct err *err)
-{
-	static const enum aio_engine engines[] = {
-	    [AIO_OPT_AUTO] = AIO_AUTO,	 [AIO_OPT_URING] = AIO_URING, [AIO_OPT_THREADS] = AIO_THREADS,
-	    [AIO_OPT_NATIVE] = AIO_AUTO, [AIO_OPT_SYNC] = AIO_SYNC,
-	};
-
-	/* Linux AIO is what QEMU means by native; io_uring does all it did. */
-	if (d->aio == AIO_OPT_NATIVE && !o->direct)
-		return err_set(err, -EINVAL,
-			       "aio=native was specified, but it requires cache.direct=on, which was not specified");
-	o->aio = engines[d->aio];
+	if (ret)
+		return ret;
+	o->writeback = choose(d->writeback, o->writeback);
+	o->direct = choose(d->direct, o->direct);
+	o->no_flush = choose(d->no_flush, o->no_flush);
 	return 0;
 }
 
@@ -289,7 +264,7 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 
 	ret = resolve_cache(d, &o, err);
 	if (!ret)
-		ret = resolve_aio(d, &o, err);
+		ret = block_set_aio(&o, aio_opt_names[d->aio], err);
 	if (!ret)
 		ret = resolve_rest(d, &o, err);
 	if (!ret)
@@ -309,8 +284,15 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 			   ? err_set(err, -EINVAL, "-drive: if=%s needs file= (only a CD-ROM drive may be empty)",
 				     drive_if_names[d->bus_kind])
 			   : 0; /* a removable drive without a medium */
-	drv->node = block_open(&o, l, err);
-	return drv->node ? 0 : err && err->code ? err->code : -EIO;
+	/* An image that is never written to has its locks, and its cache mode, as if read-only. */
+	o.read_only = o.read_only || d->snapshot;
+	drv->node = d->snapshot && !drv->read_only ? block_open_snapshot(&o, l, err) : block_open(&o, l, err);
+	if (!drv->node)
+		return err && err->code ? err->code : -EIO;
+	if (!throttle_wanted(&d->limits) && !d->group)
+		return 0;
+	ret = throttle_group_set(d->group ? d->group : drv->id, &d->limits, err);
+	return ret ? ret : block_throttle_join(drv->node, d->group ? d->group : drv->id, err);
 }
 
 static void drive_free(struct drive_entry *e)
@@ -386,9 +368,47 @@ void drive_close_all(void)
 	drives_tail = &drives;
 }
 
+int drive_add_node(const char *id, struct block_node *n, struct err *err)
+{
+	struct drive_entry *e = calloc(1, sizeof(*e));
+
+	if (e)
+		e->drive.id = strdup(id);
+	if (!e || !e->drive.id) {
+		free(e);
+		return err_set(err, -ENOMEM, "out of memory");
+	}
+	e->drive.node = n;
+	e->drive.bus_kind = DRIVE_IF_NONE;
+	e->drive.unit = e->drive.index = -1;
+	e->drive.read_only = block_read_only(n);
+	*drives_tail = e;
+	drives_tail = &e->next;
+	return 0;
+}
+
+struct block_node *drive_take_node(const char *id)
+{
+	for (struct drive_entry **p = &drives; *p; p = &(*p)->next) {
+		struct drive_entry *e = *p;
+		struct block_node *n = e->drive.node;
+		if (strcmp(e->drive.id, id) != 0 || e->drive.claimed || !n)
+			continue;
+		*p = e->next;
+		if (!*p)
+			drives_tail = p;
+		e->drive.node = NULL;
+		drive_free(e);
+		return n;
+	}
+	return NULL;
+}
+
 static void *drive_lookup(const char *id)
 {
-	return drive_find(id);
+	struct drive *d = drive_find(id);
+
+	return d ? d : blockdev_drive(id);
 }
 
 void drive_init(void)

@@ -46,11 +46,15 @@ struct block_node {
 	bool probed; /* the format was guessed: raw then guards sector 0 */
 	enum block_detect_zeroes detect_zeroes;
 	unsigned inflight;
+	struct block_throttle *throttle; /* NULL: no limits */
 	void *private_data;
 	struct block_stats stats;
 };
 
 extern const struct block_driver block_raw_driver, block_qcow2_driver, block_qed_driver;
+
+/* A checked request that no limit holds (any more) to the driver. */
+void block_pass(struct block_node *n, struct block_req *req);
 
 /* End a request: counts it, calls done. `ret` is 0 or -errno. */
 void block_complete(struct block_node *n, struct block_req *req, int ret);
@@ -58,8 +62,6 @@ void block_complete(struct block_node *n, struct block_req *req, int ret);
 /* ---- backing.c --------------------------------------------------------- */
 
 #define BLOCK_MAX_CHAIN 64u
-/* Where the backing file called `name` in the image `overlay` is: heap. */
-char *block_backing_path(const char *overlay, const char *name);
 /*
  * Opens n->backing as the header of n says (`file` "": none). Without a format only raw is believed, as another
  * could be a guest's doing, unless the overlay's format says so (`probe`).
@@ -75,9 +77,6 @@ int block_file_wait(struct block_file *f, struct loop *l, enum block_op op, bool
 		    uint64_t len, const struct iovec *iov, int niov);
 int block_file_wait_buf(struct block_file *f, struct loop *l, enum block_op op, uint64_t offset, void *buf,
 			uint64_t len);
-/* The same with a node. */
-int block_wait(struct block_node *n, enum block_op op, unsigned flags, uint64_t offset, uint64_t len,
-	       const struct iovec *iov, int niov);
 /* What the backing chain of n has there, zeros past its end. `iov` is consumed. */
 int block_read_backing(struct block_node *n, uint64_t offset, struct iovec *iov, int niov, uint64_t len);
 /* iov bytes [skip, skip + len) as entries of out (room for niov; may be iov itself); returns their number. */

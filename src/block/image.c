@@ -29,8 +29,12 @@ static void map_co(void *arg)
 static int map_qcow2(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e)
 {
 	struct map_wait w = {.q = n->private_data, .offset = offset, .len = len};
-	int ret = co_spawn(map_co, &w);
+	int ret = 0;
 
+	if (co_self())
+		map_co(&w);
+	else
+		ret = co_spawn(map_co, &w);
 	while (!ret && !w.done) {
 		block_flush_queue(n);
 		if (!w.done)

@@ -5,6 +5,30 @@
 
 #include "block/block.h"
 
+/* One request to its end: a coroutine waits, other callers run the loop. */
+int block_wait(struct block_node *n, enum block_op op, unsigned flags, uint64_t offset, uint64_t len,
+	       const struct iovec *iov, int niov);
+
+/*
+ * The image that `o` says, read-only, under a temporary overlay: an unlinked file in $TMPDIR or /var/tmp that is gone
+ * with the node. `o` has read_only set; the result has not.
+ */
+struct block_node *block_open_snapshot(const struct block_open *o, struct loop *l, struct err *err);
+
+/* ---- options.c: images by text ---- */
+/* cache=NAME into writeback, direct and no_flush. */
+int block_set_cache(struct block_open *o, const char *name, struct err *err);
+/* aio=NAME; after the cache mode, as native needs O_DIRECT. */
+int block_set_aio(struct block_open *o, const char *name, struct err *err);
+/*
+ * Opens what "driver=qcow2,file.driver=file,file.filename=..." or a JSON object says; `o` has what it does not say.
+ * Node names of earlier -blockdev options may stand for file= and backing=.
+ */
+struct block_node *block_open_text(const char *text, const struct block_open *o, struct loop *l, struct err *err);
+
+/* Where the backing file called `name` in the image `overlay` is: heap. */
+char *block_backing_path(const char *overlay, const char *name);
+
 /* A new image. Zero fields take the format's defaults. Strings are the caller's. */
 struct block_create {
 	const char *filename, *format;

@@ -9,6 +9,7 @@
 
 #include "base/util.h"
 #include "block/driver.h"
+#include "block/image.h"
 #include "io/co.h"
 
 struct waiting {

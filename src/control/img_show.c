@@ -209,7 +209,7 @@ int img_map(struct img_args *a, struct err *err)
 		start = at;
 		run = e;
 	}
-	if (!ret && run.len)
+	if (!ret && (run.len || size == 0))
 		print_extent(a, start, &run, start == 0);
 	if (a->json && !ret)
 		printf("]\n");
