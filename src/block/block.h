@@ -188,6 +188,8 @@ void drive_init(void);
 extern const char *const drive_if_names[]; /* ends with NULL */
 /* -drive file=..,if=..,id=..,format=..,cache=..,aio=..,readonly=..,discard=..,index=..,media=..,... */
 struct drive *drive_create(const char *text, struct loop *l, struct err *err);
+/* -snapshot: drives made from now on have snapshot=on unless they say otherwise. */
+void drive_snapshot_all(void);
 /* -blockdev driver=...,node-name=...: key=value or JSON. */
 int blockdev_create(const char *text, struct loop *l, struct err *err);
 void blockdev_free_all(void);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -160,6 +161,32 @@ static int preallocate(const struct block_create *c, struct err *err)
 	return ret;
 }
 
+/* What is there already, and cannot be made or grow: large enough? */
+static int create_on_store(const struct block_create *c, struct err *err)
+{
+	struct block_open o = {.filename = c->filename, .format = "raw", .writeback = true, .read_only = true};
+	struct loop *l;
+	struct block_node *n;
+	int ret = 0;
+
+	if (strcmp(c->format, "raw") != 0)
+		return err_set(err, -ENOTSUP,
+			       "%s: only raw images can be made on a device or a remote store; make it in a file and "
+			       "convert -n",
+			       c->filename);
+	l = loop_create("create", err);
+	n = l ? block_open(&o, l, err) : NULL;
+	if (!n)
+		ret = err && err->code ? err->code : -EIO;
+	else if (block_size(n) < c->size)
+		ret = err_set(err, -ENOSPC, "%s: has %llu bytes, too few for an image of %llu", c->filename,
+			      (unsigned long long)block_size(n), (unsigned long long)c->size);
+	block_close(n);
+	if (l)
+		loop_destroy(l);
+	return ret;
+}
+
 static int check_prealloc(const struct block_create *c, bool qcow2, struct err *err)
 {
 	if (c->prealloc == BLOCK_PREALLOC_OFF)
@@ -177,6 +204,8 @@ static int check_prealloc(const struct block_create *c, bool qcow2, struct err *
 
 int block_create(const struct block_create *c, struct err *err)
 {
+	struct stat st;
+
 	const bool qcow2 = strcmp(c->format, "qcow2") == 0, qed = strcmp(c->format, "qed") == 0;
 	const bool raw = strcmp(c->format, "raw") == 0;
 	struct layout p = {0};
@@ -187,6 +216,8 @@ int block_create(const struct block_create *c, struct err *err)
 			       c->filename, c->format);
 	if (raw && c->backing_file)
 		return err_set(err, -ENOTSUP, "%s: Backing file not supported for file format 'raw'", c->filename);
+	if (block_file_is_remote(c->filename) || (raw && stat(c->filename, &st) == 0 && S_ISBLK(st.st_mode)))
+		return create_on_store(c, err);
 	ret = check_prealloc(c, qcow2, err);
 	if (!ret && qcow2)
 		ret = plan(c, &p, err);

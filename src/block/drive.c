@@ -35,12 +35,16 @@ static const char *const zeroes_names[] = {"off", "on", "unmap", NULL};
 static const char *const error_names[] = {"auto", "report", "ignore", "stop", "enospc", NULL} /* enum drive_on_error */;
 static const char *const locking_names[] = {"auto", "on", "off", NULL};
 
+/* A place that was not given, as number and text. */
+#define ABSENT	  INT64_MIN
+#define NOT_GIVEN "-9223372036854775808"
+
 /* The parsed text. */
 struct drive_opts {
 	char *file, *id, *format, *cache, *serial;
 	int bus_kind, aio, media, discard, detect_zeroes, werror, rerror, locking;
 	int writeback, direct, no_flush; /* enum onoffauto; auto: as cache= says */
-	int64_t index, bus, unit;	 /* -1: not given */
+	int64_t index, bus, unit;	 /* ABSENT: not given */
 	bool read_only, force, boot, snapshot;
 	struct throttle_limits limits;
 	char *group; /* of throttling; NULL: the drive's own */
@@ -78,9 +82,9 @@ static const struct prop drive_props[] = {
     OPT("detect-zeroes", PROP_ENUM, detect_zeroes, .def = "off", .values = zeroes_names,
 	.help = "writes of zeros become holes (unmap) or zeroed ranges (on)"),
     OPT("serial", PROP_STR, serial, .help = "serial number the guest reads"),
-    OPT("index", PROP_I64, index, .def = "-1", .help = "position among the drives of the same if="),
-    OPT("bus", PROP_I64, bus, .def = "-1", .help = "number of the bus (IDE: 0 primary, 1 secondary)"),
-    OPT("unit", PROP_I64, unit, .def = "-1", .help = "position on the bus (IDE: 0 master, 1 slave)"),
+    OPT("index", PROP_I64, index, .def = NOT_GIVEN, .help = "position among the drives of the same if="),
+    OPT("bus", PROP_I64, bus, .def = NOT_GIVEN, .help = "number of the bus (IDE: 0 primary, 1 secondary)"),
+    OPT("unit", PROP_I64, unit, .def = NOT_GIVEN, .help = "position on the bus (IDE: 0 master, 1 slave)"),
     OPT("media", PROP_ENUM, media, .def = "disk", .values = media_names, .help = "cdrom implies readonly=on"),
     OPT("werror", PROP_ENUM, werror, .def = "auto", .values = error_names,
 	.help = "a failed write: stop the machine, report, ignore"),
@@ -126,6 +130,13 @@ struct drive_entry {
 	struct drive_entry *next;
 };
 static struct drive_entry *drives, **drives_tail = &drives;
+
+static bool snapshot_all;
+
+void drive_snapshot_all(void)
+{
+	snapshot_all = true;
+}
 
 static int refuse_missing(const struct opts *o, struct err *err)
 {
@@ -193,13 +204,13 @@ static int check_place(const struct drive_opts *d, struct err *err)
 {
 	const int units = units_of_bus[d->bus_kind];
 
-	if (d->index != -1 && (d->bus != -1 || d->unit != -1))
+	if (d->index != ABSENT && (d->bus != ABSENT || d->unit != ABSENT))
 		return err_set(err, -EINVAL, "index cannot be used with bus and unit");
-	if (d->index < -1 || d->index > 255)
+	if ((d->index < 0 && d->index != ABSENT) || d->index > 255)
 		return err_set(err, -EINVAL, "-drive: index %lld is out of range (0 to 255)", (long long)d->index);
-	if (d->bus < -1 || d->bus > 255)
+	if ((d->bus < 0 && d->bus != ABSENT) || d->bus > 255)
 		return err_set(err, -EINVAL, "-drive: bus %lld is out of range (0 to 255)", (long long)d->bus);
-	if (d->unit < -1 || d->unit > 255 || (units && d->unit >= units))
+	if ((d->unit < 0 && d->unit != ABSENT) || d->unit > 255 || (units && d->unit >= units))
 		return err_set(err, -EINVAL, "unit %lld too big (max is %d)", (long long)d->unit,
 			       units ? units - 1 : 255);
 	return 0;
@@ -214,7 +225,7 @@ static int place_drive(struct drive *drv, const struct drive_opts *d, struct err
 	if (ret)
 		return ret;
 	drv->bus = (int)MAX(d->bus, 0);
-	drv->unit = (int)d->unit;
+	drv->unit = d->unit == ABSENT ? -1 : (int)d->unit;
 	if (d->index >= 0) {
 		drv->bus = units ? (int)d->index / units : 0;
 		drv->unit = units ? (int)d->index % units : (int)d->index;
@@ -323,6 +334,7 @@ struct drive *drive_create(const char *text, struct loop *l, struct err *err)
 	ret = refuse_missing(&o, err);
 	if (!ret)
 		ret = type_init(&drive_type, &d, err);
+	d.snapshot = snapshot_all;
 	if (!ret)
 		ret = type_set_opts(&drive_type, &d, &o, NULL, err);
 	if (!ret)

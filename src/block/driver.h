@@ -102,6 +102,11 @@ int block_file_set_loop(struct block_file *f, struct loop *l, struct err *err); 
 uint64_t block_file_size(const struct block_file *f);				/* bytes, exact */
 uint32_t block_file_alignment(const struct block_file *f);
 bool block_file_is_device(const struct block_file *f);
+/* Does this name a store over the network (or none at all)? */
+bool block_file_is_remote(const char *name);
+/* Is it the file that `st` describes? */
+struct stat;
+bool block_file_is(const struct block_file *f, const struct stat *st);
 struct aio *block_file_aio(const struct block_file *f);
 /* Set the file's length, bytes (blocking); a device must be long enough. */
 int block_file_truncate(struct block_file *f, uint64_t size, enum block_prealloc p, struct err *err);

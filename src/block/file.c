@@ -110,11 +110,21 @@ static bool has_protocol(const char *name, char *proto, size_t size)
 	return true;
 }
 
-static int resolve_name(const char **name, struct err *err)
+static const struct block_protocol *const protocols[] = {&block_null_protocol};
+
+static const struct block_protocol *find_protocol(const char *scheme)
 {
-	static const char *const later[] = {"nbd",  "nbd+unix", "iscsi",   "iser",     "http",	    "https", "ftp",
-					    "ssh",  "nfs",	"rbd",	   "gluster",  "json",	    "fat",   "vvfat",
-					    "nvme", "blkdebug", "null-co", "null-aio", "host_cdrom"};
+	for (size_t i = 0; i < ARRAY_SIZE(protocols); i++)
+		for (const char *const *s = protocols[i]->schemes; *s; s++)
+			if (strcmp(*s, scheme) == 0)
+				return protocols[i];
+	return NULL;
+}
+
+static int resolve_name(const char **name, const struct block_protocol **protocol, struct err *err)
+{
+	static const char *const later[] = {"iser", "http",    "https", "ftp",	 "ftps", "ssh",	     "nfs",
+					    "rbd",  "gluster", "fat",	"vvfat", "nvme", "blkdebug", "quorum"};
 	char proto[40];
 
 	if (!has_protocol(*name, proto, sizeof(proto)))
@@ -123,12 +133,65 @@ static int resolve_name(const char **name, struct err *err)
 		*name += strlen(proto) + 1;
 		return 0;
 	}
+	*protocol = find_protocol(proto);
+	if (*protocol)
+		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(later); i++)
 		if (strcmp(proto, later[i]) == 0)
-			return err_set(err, -ENOTSUP, "Could not open '%s': protocol '%s' is not implemented yet",
-				       *name, proto);
+			return err_set(err, -ENOTSUP, "Could not open '%s': protocol '%s' is not implemented", *name,
+				       proto);
 	return err_set(err, -EINVAL, "Could not open '%s': Unknown protocol '%s' (a file of that name: './%s')", *name,
 		       proto, *name);
+}
+
+bool block_file_is_remote(const char *name)
+{
+	char proto[40];
+
+	return has_protocol(name, proto, sizeof(proto)) && find_protocol(proto);
+}
+
+static int hex(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+bool block_url_option(const char *url, const char *key, char *out, size_t size)
+{
+	const char *p = strchr(url, '?');
+	const size_t klen = strlen(key);
+	size_t n = 0;
+
+	while (p && (strncmp(p + 1, key, klen) != 0 || p[1 + klen] != '='))
+		p = strchr(p + 1, '&');
+	if (!p)
+		return false;
+	for (p += klen + 2; *p && *p != '&'; p++) {
+		char c = *p;
+		if (c == '%' && hex(p[1]) >= 0 && hex(p[2]) >= 0) {
+			c = (char)(hex(p[1]) << 4 | hex(p[2]));
+			p += 2;
+		}
+		if (n + 1 >= size)
+			return false;
+		out[n++] = c;
+	}
+	out[n] = 0;
+	return true;
+}
+
+static int open_store(struct block_file *f, const char *name, const struct block_open *o, struct err *err)
+{
+	int ret;
+
+	f->is_device = f->direct = true; /* sizes are fixed, offsets aligned */
+	f->align = f->mem_align = 1;
+	ret = f->proto->open(f, name, o, err);
+	if (ret)
+		f->proto = NULL;
+	else if (f->store_read_only && !o->read_only)
+		ret = err_set(err, -EACCES, "Could not open '%s': the server allows only reading", name);
+	return ret;
 }
 
 static int open_fd(const char *name, const struct block_open *o, struct err *err)
@@ -212,11 +275,12 @@ static int describe(struct block_file *f, const char *name, struct err *err)
 
 int block_file_open(struct block_file **out, const struct block_open *o, struct loop *l, struct err *err)
 {
+	const struct block_protocol *proto = NULL;
 	const char *name = o->filename;
 	struct block_file *f;
 	int ret;
 
-	ret = resolve_name(&name, err);
+	ret = resolve_name(&name, &proto, err);
 	if (ret)
 		return ret;
 	f = calloc(1, sizeof(*f));
@@ -228,8 +292,10 @@ int block_file_open(struct block_file **out, const struct block_open *o, struct 
 	f->engine = o->aio;
 	f->write_gen = 1; /* what others wrote before is not known to be durable */
 	f->waiting_tail = &f->waiting;
-	f->fd = open_fd(name, o, err);
-	ret = f->fd < 0 ? f->fd : describe(f, name, err);
+	f->loop = l;
+	f->proto = proto;
+	f->fd = proto ? -1 : open_fd(name, o, err);
+	ret = proto ? open_store(f, name, o, err) : f->fd < 0 ? f->fd : describe(f, name, err);
 	if (!ret && o->locking && !f->is_device)
 		ret = block_lock_acquire(f->fd, o->read_only, name, err);
 	if (!ret) {
@@ -237,6 +303,8 @@ int block_file_open(struct block_file **out, const struct block_open *o, struct 
 		ret = f->aio ? 0 : err && err->code ? err->code : -EIO;
 	}
 	if (ret) {
+		if (f->proto)
+			f->proto->close(f);
 		if (f->fd >= 0)
 			close(f->fd);
 		free(f);
@@ -250,7 +318,10 @@ void block_file_close(struct block_file *f)
 {
 	BUG_ON(f->tracked || f->waiting);
 	block_file_free_ops(f);
-	close(f->fd);
+	if (f->proto)
+		f->proto->close(f);
+	else
+		close(f->fd);
 	aio_put(f->aio);
 	free(f);
 }
@@ -262,8 +333,13 @@ int block_file_set_loop(struct block_file *f, struct loop *l, struct err *err)
 
 	if (!aio)
 		return err_set(err, why.code, "%s", why.msg);
+	if (f->proto && f->proto->set_loop(f, l, err)) {
+		aio_put(aio);
+		return err && err->code ? err->code : -EIO;
+	}
 	aio_put(f->aio);
 	f->aio = aio;
+	f->loop = l;
 	return 0;
 }
 
@@ -278,6 +354,13 @@ uint64_t block_file_size(const struct block_file *f)
 uint32_t block_file_alignment(const struct block_file *f)
 {
 	return f->align;
+}
+
+bool block_file_is(const struct block_file *f, const struct stat *st)
+{
+	struct stat mine;
+
+	return f->fd >= 0 && fstat(f->fd, &mine) == 0 && mine.st_dev == st->st_dev && mine.st_ino == st->st_ino;
 }
 
 bool block_file_is_device(const struct block_file *f)
@@ -339,7 +422,7 @@ int block_file_truncate(struct block_file *f, uint64_t size, enum block_prealloc
 	return 0;
 }
 
-int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset)
+static int pread_host(struct block_file *f, void *buf, size_t len, uint64_t offset)
 {
 	const uint64_t lo = ALIGN_DOWN(offset, 4096), hi = ALIGN_UP(offset + len, 4096);
 	uint8_t *tmp = aligned_alloc(4096, hi - lo);
@@ -362,4 +445,19 @@ int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offse
 	memcpy(buf, tmp + (offset - lo), len);
 	free(tmp);
 	return ret;
+}
+
+static int pread_store(struct block_file *f, void *buf, size_t len, uint64_t offset)
+{
+	const size_t have = offset < f->size ? (size_t)MIN(len, f->size - offset) : 0;
+
+	memset((char *)buf + have, 0, len - have);
+	return have ? block_file_wait_buf(f, f->loop, BLOCK_READ, offset, buf, have) : 0;
+}
+
+int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset)
+{
+	if (f->proto)
+		return pread_store(f, buf, len, offset);
+	return pread_host(f, buf, len, offset);
 }

@@ -54,6 +54,14 @@ struct file_op {
 static void op_step(struct file_op *op);
 static void op_start(struct file_op *op);
 
+static void submit(struct block_file *f, struct aio_req *req)
+{
+	if (f->proto)
+		f->proto->submit(f, req);
+	else
+		aio_submit(f->aio, req);
+}
+
 /* ---- buffers ------------------------------------------------------------ */
 
 /* Copy between a flat buffer and the iov, from byte `skip` of it. */
@@ -267,7 +275,7 @@ static void op_sync(struct file_op *op)
 	op->flush_gen = f->write_gen;
 	op->aio.op = AIO_FDATASYNC;
 	op->aio.done = sync_done;
-	aio_submit(f->aio, &op->aio);
+	submit(f, &op->aio);
 }
 
 /* The data is with the host; make it durable if asked. */
@@ -316,7 +324,7 @@ static void bounce_submit(struct file_op *op, enum aio_op what)
 	op->aio.iov = &op->one;
 	op->aio.niov = 1;
 	op->aio.offset = lo;
-	aio_submit(op->f->aio, &op->aio);
+	submit(op->f, &op->aio);
 }
 
 static void bounce_done(struct aio_req *aio)
@@ -398,7 +406,7 @@ static void op_step(struct file_op *op)
 	op->aio.offset = op->offset + op->progress;
 	op->aio.done = plain_done;
 	op->aio.slow = !op->f->direct && op->len - op->progress >= SLOW_COPY;
-	aio_submit(op->f->aio, &op->aio);
+	submit(op->f, &op->aio);
 }
 
 /* ---- discard and write zeroes ---------------------------------------------- */
@@ -431,7 +439,7 @@ static void op_discard(struct file_op *op)
 	op->aio.offset = lo;
 	op->aio.len = hi - lo;
 	op->aio.done = discard_done;
-	aio_submit(f->aio, &op->aio);
+	submit(f, &op->aio);
 }
 
 static void op_zero(struct file_op *op);
@@ -468,6 +476,7 @@ static void op_zero(struct file_op *op)
 	op->aio.done = zero_done;
 	if (f->is_device && !f->no_zeroout && !((op->offset | op->len) & (MAX(f->align, 512u) - 1))) {
 		op->aio.op = AIO_BLKZEROOUT;
+		op->aio.mode = op->may_unmap && f->discard_unmap;
 	} else if (!f->is_device && op->may_unmap && f->discard_unmap && !f->no_punch) {
 		op->aio.op = AIO_FALLOCATE;
 		op->aio.mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -479,7 +488,7 @@ static void op_zero(struct file_op *op)
 		op_step(op);
 		return;
 	}
-	aio_submit(f->aio, &op->aio);
+	submit(f, &op->aio);
 }
 
 /* ---- entry ------------------------------------------------------------------ */

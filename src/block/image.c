@@ -54,14 +54,15 @@ static int map_qcow2(struct block_node *n, uint64_t offset, uint64_t len, struct
 static int map_raw(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e)
 {
 	const int fd = n->file->fd;
-	off_t data = lseek(fd, (off_t)offset, SEEK_DATA), hole;
+	/* A store that cannot be asked has data everywhere. */
+	off_t data = fd < 0 ? (off_t)offset : lseek(fd, (off_t)offset, SEEK_DATA), hole;
 
 	*e = (struct block_extent){.len = len, .node = n, .present = true, .host = offset, .has_host = true};
 	e->zero = data < 0 ? errno == ENXIO : (uint64_t)data > offset;
 	e->data = !e->zero;
 	if (e->zero && data > 0)
 		e->len = MIN(len, (uint64_t)data - offset);
-	hole = e->data ? lseek(fd, (off_t)offset, SEEK_HOLE) : -1;
+	hole = e->data && fd >= 0 ? lseek(fd, (off_t)offset, SEEK_HOLE) : -1;
 	if (hole > (off_t)offset)
 		e->len = MIN(len, (uint64_t)hole - offset);
 	return 0;
@@ -112,9 +113,16 @@ void block_image_info(const struct block_node *n, struct block_image_info *info)
 	info->backing_format = q->h.backing_format;
 }
 
+bool block_new_is_zero(const struct block_node *n)
+{
+	return !block_file_is_device(n->file);
+}
+
 uint64_t block_host_bytes(const struct block_node *n)
 {
 	struct stat st;
 
+	if (n->file->fd < 0)
+		return UINT64_MAX;
 	return fstat(n->file->fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
 }

@@ -61,6 +61,8 @@ struct block_image_info {
 	const char *backing_file, *backing_format; /* "" when there is none; live as long as the node */
 };
 void block_image_info(const struct block_node *n, struct block_image_info *info);
-uint64_t block_host_bytes(const struct block_node *n); /* what the file takes on the host */
+uint64_t block_host_bytes(const struct block_node *n); /* what the file takes on the host; UINT64_MAX: not known */
+/* Does a new image read as zeros? Devices and remote stores keep what they held. */
+bool block_new_is_zero(const struct block_node *n);
 
 #endif

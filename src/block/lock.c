@@ -78,12 +78,30 @@ static pid_t find_holder(int fd)
 	return holder;
 }
 
+/* The drive of this process that uses the file, directly or as a backing file. */
+static const char *find_drive(int fd)
+{
+	const struct drive *d;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return NULL;
+	for (size_t i = 0; (d = drive_at(i)) != NULL; i++)
+		for (const struct block_node *n = d->node; n; n = n->backing)
+			if (block_file_is(n->file, &st))
+				return d->id;
+	return NULL;
+}
+
 static int lock_refused(int fd, int perm, bool shared, const char *filename, struct err *err)
 {
 	pid_t pid = find_holder(fd);
-	char who[40] = "another process";
+	const char *drive = pid ? NULL : find_drive(fd);
+	char who[80] = "another process";
 
-	if (pid)
+	if (drive)
+		snprintf(who, sizeof(who), "drive '%.40s' of this machine", drive);
+	else if (pid)
 		snprintf(who, sizeof(who), "process %d", (int)pid);
 	return err_set(err, -EAGAIN, "Failed to get %s\"%s\" lock: image '%s' is in use by %s", shared ? "shared " : "",
 		       perm_names[perm], filename, who);

@@ -312,6 +312,10 @@ static const struct cmd_option cmd_table[] = {
     {"uuid", "UUID", "UUID of the machine", CMD_FN, 0, cmd_set_uuid},
     {"drive", "file=F,if=virtio|ide|none,...", "a disk: format=, cache=, aio=, readonly=, id=, media=, index=, ...",
      CMD_LIST, AT(drives), NULL},
+    {"blockdev", "driver=D,node-name=N,...", "a disk image or store by name, for -device ...,drive=N (also JSON)",
+     CMD_LIST, AT(blockdevs), NULL},
+    {"snapshot", NULL, "writes to drives go to temporary files and are forgotten at the end", CMD_FLAG, AT(snapshot),
+     NULL},
     {"hda", "FILE", "first IDE disk (-hdb, -hdc, -hdd: the others)", CMD_FN, 0, cmd_set_hda},
     {"hdb", "FILE", "second IDE disk", CMD_FN, 0, cmd_set_hdb},
     {"hdc", "FILE", "third IDE disk", CMD_FN, 0, cmd_set_hdc},
@@ -456,8 +460,8 @@ int cmdline_parse(struct cmdline *c, int argc, char **argv, struct err *err)
 
 void cmdline_free(struct cmdline *c)
 {
-	struct text_list *lists[] = {&c->drives,  &c->chardevs, &c->serials, &c->objects, &c->globals,
-				     &c->devices, &c->smbios,	&c->fw_cfg,  &c->initrds, &c->accels};
+	struct text_list *lists[] = {&c->drives,  &c->blockdevs, &c->chardevs, &c->serials, &c->objects, &c->globals,
+				     &c->devices, &c->smbios,	 &c->fw_cfg,   &c->initrds, &c->accels};
 	char *texts[] = {c->vm.machine, c->vm.accel,  c->vm.cpu,       (char *)c->vm.ram.path,
 			 c->vm.kernel,	c->vm.append, c->vm.dtb,       c->vm.name,
 			 c->vm.uuid,	c->vm.boot,   c->vm.rtc_base,  c->pidfile,

@@ -31,14 +31,14 @@ struct cmd_monitor {
 
 struct cmdline {
 	struct vm_config vm;
-	struct text_list drives, chardevs, serials, objects, globals;
+	struct text_list drives, blockdevs, chardevs, serials, objects, globals;
 	/* -device, -smbios, -fw_cfg, -initrd: handed to vm as they are. */
 	struct text_list devices, smbios, fw_cfg, initrds, accels;
 	struct cmd_monitor *monitors;
 	size_t nmonitors;
 	bool no_monitor; /* -monitor none */
 	enum cmd_console console;
-	bool daemonize, lock_memory;
+	bool daemonize, lock_memory, snapshot;
 	char *pidfile, *stats, *log_file, *process_name, *memory_backend;
 	bool as_qemu; /* invoked under one of QEMU's names */
 };

@@ -152,8 +152,7 @@ static void say_plan(const struct img_args *a)
 	       (unsigned long long)a->depth, (unsigned long long)a->start, a->random ? "random, seed " : "step size ",
 	       (unsigned long long)(a->random ? 0 : a->step));
 	if (a->flush_interval)
-		printf("Sending flush every %llu %srequests\n", (unsigned long long)a->flush_interval,
-		       a->no_drain ? "" : "draining ");
+		printf("Sending flush every %llu requests\n", (unsigned long long)a->flush_interval);
 }
 
 static int check_flags(struct img_args *a, struct err *err)

@@ -336,7 +336,7 @@ static int plan(struct convert *c, const char *out, struct err *err)
 	block_image_info(c->to, &info);
 	if (c->compress)
 		c->piece = info.cluster_size;
-	c->zero_target = !a->no_create || a->target_is_zero;
+	c->zero_target = (!a->no_create && (block_new_is_zero(c->to) || strcmp(out, "raw") != 0)) || a->target_is_zero;
 	if (c->compress && strcmp(out, "qcow2") != 0)
 		return err_set(err, -ENOTSUP, "Compression not supported for this file format");
 	if (block_size(c->to) < c->size)

@@ -39,7 +39,8 @@ static void print_info(const char *name, const struct block_node *n, const struc
 
 	printf("image: %s\nfile format: %s\nvirtual size: %s (%llu bytes)\ndisk size: %s\n", name, block_format(n),
 	       img_size_text(block_size(n), virt, sizeof(virt)), (unsigned long long)block_size(n),
-	       img_size_text(block_host_bytes(n), disk, sizeof(disk)));
+	       block_host_bytes(n) == UINT64_MAX ? "unavailable"
+						 : img_size_text(block_host_bytes(n), disk, sizeof(disk)));
 	if (i->dirty)
 		printf("cleanly shut down: no\n");
 	if (i->cluster_size)
@@ -72,7 +73,8 @@ static json_t *info_json(const char *name, const struct block_node *n, const str
 	json_object_set_new(o, "virtual-size", json_integer((json_int_t)block_size(n)));
 	json_object_set_new(o, "filename", json_text(name));
 	json_object_set_new(o, "format", json_string(block_format(n)));
-	json_object_set_new(o, "actual-size", json_integer((json_int_t)block_host_bytes(n)));
+	if (block_host_bytes(n) != UINT64_MAX)
+		json_object_set_new(o, "actual-size", json_integer((json_int_t)block_host_bytes(n)));
 	json_object_set_new(o, "dirty-flag", json_boolean(i->dirty));
 	if (i->cluster_size)
 		json_object_set_new(o, "cluster-size", json_integer(i->cluster_size));

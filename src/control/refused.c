@@ -12,7 +12,6 @@
 static const struct {
 	const char *name, *instead;
 } refused_table[] = {
-    {"blockdev", "use -drive"},
     {"bios", "start a kernel with -kernel"},
     {"pflash", "start a kernel with -kernel"},
     {"curses", "use -nographic"},
@@ -21,7 +20,6 @@ static const struct {
     {"spice", "use -nographic"},
     {"localtime", "use -rtc base=localtime"},
     {"startdate", "use -rtc base=DATE"},
-    {"snapshot", NULL},
     {"fda", NULL},
     {"fdb", NULL},
     {"mtdblock", NULL},

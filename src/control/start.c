@@ -248,6 +248,15 @@ static int run_drives(struct run *r, struct err *err)
 	struct text_list first = {0};
 	int ret = 0;
 
+	if (c->snapshot && c->blockdevs.n)
+		ret = err_set(err, -EINVAL, "-snapshot is for -drive: it cannot be combined with -blockdev");
+	if (c->snapshot)
+		drive_snapshot_all();
+	for (size_t i = 0; i < c->blockdevs.n && !ret; i++) {
+		ret = blockdev_create(c->blockdevs.v[i], r->loop, err);
+		if (ret)
+			err_prefix(err, "-blockdev %.80s", c->blockdevs.v[i]);
+	}
 	for (size_t i = 0; i < c->drives.n && !ret; i++) {
 		struct drive *d = drive_create(c->drives.v[i], r->loop, err);
 		ret = d ? run_drive_device(c, d, &first, err) : run_drive_hint(c->drives.v[i], err);
@@ -385,6 +394,7 @@ static void run_destroy(struct run *r)
 	if (r->vm)
 		vm_destroy(r->vm);
 	drive_close_all();
+	blockdev_free_all();
 	iothread_stop_all();
 	object_destroy_all();
 	chr_destroy_all();

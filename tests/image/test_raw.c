@@ -535,16 +535,19 @@ static void test_fall_back(void **state)
 static void test_bad_options(void **state)
 {
 	make_file("opt.raw", 1024 * 1024, 0);
-	expect_error("format=qed", "not implemented yet");
+	expect_error("format=qed", "Image not in QED format");
+	expect_error("format=vmdk", "not implemented yet");
 	expect_error("format=nosuch", "Unknown driver 'nosuch'");
 	expect_error("cache=fast", "invalid cache option");
 	expect_error("aio=native", "requires cache.direct=on");
 	expect_error("aio=nosuch", "aio");
-	expect_error("iops=100", "'iops' is not implemented yet");
-	expect_error("throttling.bps-total=1", "not implemented yet");
-	expect_error("snapshot=on", "'snapshot' is not implemented yet");
+	expect_error("iops=100,iops_rd=10", "cannot be used at the same time");
+	expect_error("throttling.bps-total-max=1000", "require corresponding bps/iops values");
+	expect_error("throttling.iops-total=10,throttling.iops-total-max-length=5",
+		     "burst length set without burst rate");
+	expect_error("iops_size=4096", "iops size requires an iops value");
+	expect_error("index=-1", "index");
 	expect_error("readnly=on", "did you mean 'readonly'");
-	expect_error("if=ide", "if=ide is not implemented yet");
 	expect_error("rerror=enospc", "no rerror action");
 	snprintf(path, sizeof(path), "%s/none.raw", dir);
 	expect_error("format=raw", "No such file or directory");
@@ -552,8 +555,8 @@ static void test_bad_options(void **state)
 	expect_error("format=raw", "Is a directory");
 	snprintf(path, sizeof(path), "/dev/null");
 	expect_error("format=raw", "neither a regular file nor a block device");
-	snprintf(path, sizeof(path), "nbd:localhost:1");
-	expect_error("format=raw", "protocol 'nbd' is not implemented yet");
+	snprintf(path, sizeof(path), "ftp:localhost:1");
+	expect_error("format=raw", "protocol 'ftp' is not implemented");
 	snprintf(path, sizeof(path), "foo:bar");
 	expect_error("format=raw", "Unknown protocol 'foo'");
 }
