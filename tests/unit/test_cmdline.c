@@ -49,7 +49,6 @@ static const struct {
     {"-usb", "'-usb' does not exist in Kelvin yet"},
     {"-usbdevice|tablet", "'-usbdevice' does not exist in Kelvin yet"},
     {"-localtime", "use -rtc base=localtime"},
-    {"-snapshot", "'-snapshot' does not exist in Kelvin yet"},
     {"-display|gtk", "-display gtk does not exist in Kelvin yet"},
     {"-vga|std", "-vga std does not exist in Kelvin yet"},
     {"-parallel|pty", "use -parallel none"},
