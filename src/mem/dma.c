@@ -123,6 +123,9 @@ void mem_mark_pages(struct mem_map *m, uint64_t page, unsigned off, uint64_t len
 {
 	bool logging = m->dirty_logging;
 
+	/* The bytes must be visible before the bits are looked at: who makes code of a page sets its bit, then reads.
+	 */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	while (len) {
 		unsigned n = (unsigned)MIN(len, PAGE_SIZE - off);
 		uint8_t bits = __atomic_load_n(&m->page_bits[page], __ATOMIC_ACQUIRE);

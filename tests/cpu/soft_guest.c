@@ -32,6 +32,7 @@ static int create(struct guest *g, bool max)
 	g->c = aligned_alloc(64, ALIGN_UP(sizeof(*g->c), (size_t)64));
 	memset(g->c, 0, sizeof(*g->c));
 	g->vcpus[0] = &g->c->v;
+	pthread_mutex_init(&g->accel.exclusive, NULL);
 	vmclock_init(&g->clock);
 	vmclock_start(&g->clock);
 	g->accel.a.cfg.clock = &g->clock;

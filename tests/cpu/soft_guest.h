@@ -10,7 +10,7 @@ struct guest {
 	struct mem_map mem;
 	struct soft_accel accel;
 	struct soft_cpu *c;
-	struct vcpu *vcpus[2];
+	struct vcpu *vcpus[4];
 	struct cpu_host host;
 	struct cpu_model model;
 	struct vmclock clock;

@@ -525,8 +525,9 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 	}
 	jit_vec_unload(c); /* arbitrary C from here */
 	b = jit_make(c, j, &at, heat);
+	/* Killed since: the check may just have seen that, and would not see it again with the block in the table. */
 	tables_check(c, j, jc);
-	return b;
+	return b && !__atomic_load_n(&b->dead, __ATOMIC_ACQUIRE) ? b : NULL;
 }
 
 static void set_gs(struct soft_cpu *c)

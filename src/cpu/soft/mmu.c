@@ -462,6 +462,8 @@ static void ram_written(struct soft_cpu *c, uint32_t index, unsigned off, unsign
 	struct mem_map *m = mmu_mem(c);
 	uint32_t gen;
 
+	/* The store must be visible before the bit is looked at: code.c. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!(__atomic_load_n(&m->page_bits[index], __ATOMIC_SEQ_CST) & MEM_PAGE_CODE))
 		return;
 	gen = __atomic_load_n(&m->page_code_gen[index], __ATOMIC_RELAXED);

@@ -367,9 +367,9 @@ int soft_vcpu_run(struct vcpu *v)
 			continue;
 		}
 		first_insn(c);
-		atomic_fetch_add(&c->turns, 1);
+		soft_turn_begin(c);
 		r = run_code(c);
-		atomic_fetch_add(&c->turns, 1);
+		soft_turn_end(c);
 		if (r)
 			exc_deliver_raised(c);
 	}

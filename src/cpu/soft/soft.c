@@ -72,6 +72,7 @@ static void soft_destroy(struct accel *a)
 	code_fini(a);
 	codesync_fini(a);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->exclusive);
 	free(a->vcpu);
 	free(s);
 }
@@ -110,6 +111,7 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 	s->a.cfg = *cfg;
 	s->a.vcpu = calloc(cfg->ncpus, sizeof(*s->a.vcpu));
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->exclusive, NULL);
 	if (!s->a.vcpu) {
 		err_set(err, -ENOMEM, "no memory for the software CPU");
 		goto fail;
@@ -139,6 +141,7 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 fail:
 	codesync_fini(&s->a);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->exclusive);
 	free(s->a.vcpu);
 	free(s);
 	return NULL;

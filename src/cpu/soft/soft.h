@@ -365,6 +365,15 @@ void exc_deliver_nmi(struct soft_cpu *c);
 /* INT n, INT3, INTO, INT1 from an instruction; next_rip is pushed. */
 int exc_software_int(struct soft_cpu *c, uint8_t vector, uint64_t next_rip, bool int3_or_into);
 
+/* ---- exclusive.c: one vCPU alone ------------------------------------------------ */
+
+/* Around guest code; begin waits while another vCPU wants to be alone. */
+void soft_turn_begin(struct soft_cpu *c);
+void soft_turn_end(struct soft_cpu *c);
+/* Inside a turn, at an instruction that has done nothing yet: until end no other vCPU runs guest code. */
+void soft_exclusive_begin(struct soft_cpu *c);
+void soft_exclusive_end(struct soft_cpu *c);
+
 /* ---- run.c ------------------------------------------------------------------ */
 
 /* Pending work at an instruction boundary (requests, interrupts): true when translated code must be left. */
@@ -411,6 +420,8 @@ struct soft_accel {
 	uint32_t jit_threshold; /* executions of a block before it is translated */
 	/* soft.c, kvmclock.c */
 	pthread_mutex_t lock;
+	pthread_mutex_t exclusive; /* exclusive.c */
+	atomic_bool exclusive_wanted;
 	bool clock_origin_set;
 	struct mem_listener listener;
 	uint64_t code_pages; /* what the code map covers */

@@ -5,12 +5,8 @@
  * buffer), fault suppression of masked elements, x87 pointers, and the
  * exceptions the host raised. Runs in the vCPU's thread.
  */
-#include <pthread.h>
 #include "cpu/soft/mmu.h"
 #include "cpu/soft/stub.h"
-
-/* Locked instructions on memory that is not one piece of host memory: one at a time. */
-static pthread_mutex_t split_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- eligibility ---------------------------------------------------------------- */
 
@@ -313,9 +309,8 @@ static int bounce_masked(struct soft_cpu *c, const struct insn *i, const struct 
 }
 
 /*
- * A locked instruction across two pages: when they are neighbours in host memory the host locks them itself;
- * else one such instruction at a time. NEEDSWORK: in the second case a plain locked access of another CPU to
- * one of the two pieces is not excluded; all vCPUs would have to stop.
+ * A locked instruction across two pages: when they are neighbours in host memory the host locks them itself, else
+ * it runs while no other vCPU does.
  */
 static int locked_crossing(struct soft_cpu *c, const struct insn *i, const struct stub *s, uint64_t lin)
 {
@@ -336,9 +331,9 @@ static int locked_crossing(struct soft_cpu *c, const struct insn *i, const struc
 			return r;
 		}
 	}
-	pthread_mutex_lock(&split_lock);
+	soft_exclusive_begin(c);
 	r = bounce(c, i, s, lin);
-	pthread_mutex_unlock(&split_lock);
+	soft_exclusive_end(c);
 	return r;
 }
 
