@@ -44,9 +44,16 @@ static void *cpu_thread(void *arg)
 {
 	struct soft_cpu *c = arg;
 
-	for (unsigned k = 0; k < 200000; k++)
-		if (interp_run(c, 10000))
+	for (unsigned k = 0; k < 200000; k++) {
+		int r;
+
+		atomic_store(&c->v.requests, 0);
+		soft_turn_begin(c);
+		r = interp_run(c, 10000);
+		soft_turn_end(c);
+		if (r)
 			break;
+	}
 	return NULL;
 }
 
