@@ -27,6 +27,8 @@ const struct dev_ops *const dev_table[] = {
     &debugcon_dev_ops,
     &debug_exit_dev_ops,
     &pvpanic_dev_ops,
+    &pc_testdev_ops,
+    &pci_testdev_ops,
     /* ide */
     &piix3_ide_ops,
     &ich9_ahci_ops,

@@ -11,6 +11,7 @@
 #include "mem/mem.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <urcu/urcu-bp.h>
@@ -137,6 +138,16 @@ static void republish(struct mem_map *m)
 	}
 	for (struct mem_listener *l = m->listeners; l; l = l->next)
 		l->changed(l->opaque);
+}
+
+void mem_set_a20(struct mem_map *m, bool on)
+{
+	if (atomic_exchange(&m->a20_off, !on) == !on)
+		return;
+	pthread_mutex_lock(&m->update_lock);
+	for (struct mem_listener *l = m->listeners; l; l = l->next)
+		l->changed(l->opaque);
+	pthread_mutex_unlock(&m->update_lock);
 }
 
 /* ---- life and changes ------------------------------------------------------ */

@@ -116,6 +116,7 @@ struct mem_map {
 	uint8_t *page_bits;	 /* one per RAM page, atomically updated; enum mem_page_bits */
 	uint32_t *page_code_gen; /* one per RAM page: bumped each time code of the page is invalidated */
 	_Atomic bool dirty_logging;
+	_Atomic bool a20_off; /* the software CPU's accesses see address bit 20 as 0 */
 	struct mem_view *view; /* RCU */
 	pthread_mutex_t update_lock;
 	struct mem_region *regions; /* all mapped ones */
@@ -146,6 +147,9 @@ void mem_unmap_region(struct mem_map *m, struct mem_region *r);
 /* Calls l->changed once at once. */
 void mem_add_listener(struct mem_map *m, struct mem_listener *l);
 void mem_remove_listener(struct mem_map *m, struct mem_listener *l);
+
+/* The A20 gate. CPUs see the change at their next look at requests. KVM has no such thing. Any thread. */
+void mem_set_a20(struct mem_map *m, bool on);
 
 /* ---- lookups --------------------------------------------------------- */
 

@@ -262,10 +262,10 @@ static int deliver_legacy(struct soft_cpu *c, const struct event *e)
 		return EXC_RAISED;
 	st.err = e->ext;
 	size = g.type & 8 ? 4 : 2;
-	if (g.offset > code.seg.limit)
-		return soft_raise_code(c, EXC_GP, e->ext);
 	if (size == 2)
 		g.offset &= 0xffff;
+	if (g.offset > code.seg.limit)
+		return soft_raise_code(c, EXC_GP, e->ext);
 	if (cpl < c->cpl) {
 		if (exc_tss_stack(c, cpl, 0, e->ext, &ss_sel, &st.sp) || load_inner_ss(c, ss_sel, cpl, e->ext, &ss))
 			return EXC_RAISED;

@@ -369,13 +369,34 @@ const struct insn *interp_peek(struct soft_cpu *c)
 	return b ? b->insn : NULL;
 }
 
+/*
+ * Blocks are cached without regard to CS. Outside 64-bit mode: how many of the first `max` instructions end
+ * within the code segment; for none #GP is raised.
+ */
+static unsigned within_limit(struct soft_cpu *c, const struct block *b, unsigned max)
+{
+	uint64_t end = c->s.rip, limit = c->s.seg[S_CS].limit;
+	unsigned n;
+
+	if (likely(c->long64 || end + 15ull * b->n <= limit))
+		return max;
+	for (n = 0; n < b->n && n < max; n++) {
+		end += b->insn[n].length;
+		if (end - 1 > limit)
+			break;
+	}
+	if (!n)
+		soft_raise_code(c, EXC_GP, 0);
+	return n;
+}
+
 int interp_step(struct soft_cpu *c)
 {
 	unsigned left = 1;
 	struct block *b = block_lookup(c);
 	int r;
 
-	if (!b)
+	if (!b || !within_limit(c, b, 1))
 		return EXC_RAISED;
 	r = block_run(c, b, 1, &left);
 	return r == EXC_RAISED ? EXC_RAISED : 0;
@@ -408,11 +429,15 @@ int interp_run(struct soft_cpu *c, unsigned max_insns)
 		return interp_step(c);
 	while (left && !soft_attention(c)) {
 		struct block *b = block_lookup(c);
+		unsigned max;
 		int r;
 
 		if (unlikely(!b))
 			return EXC_RAISED;
-		r = block_run(c, b, BLOCK_INSNS, &left);
+		max = within_limit(c, b, BLOCK_INSNS);
+		if (unlikely(!max))
+			return EXC_RAISED;
+		r = block_run(c, b, max, &left);
 		if (unlikely(r != INSN_NEXT))
 			return r == EXC_RAISED ? EXC_RAISED : 0;
 	}

@@ -317,6 +317,8 @@ static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 	} else if (mmu_walk(c, lin, a, idx, out)) {
 		return EXC_RAISED;
 	}
+	if (unlikely(mmu_mem(c)->a20_off))
+		out->gpa &= ~(1ull << 20);
 	out->page = page;
 	out->gen = out->rights & PG_G ? m->global_gen : m->asid_gen;
 	b = mem_ram_block(mmu_mem(c), out->gpa);

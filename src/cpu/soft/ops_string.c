@@ -240,12 +240,25 @@ static void count_down(struct soft_cpu *c, const struct insn *i, uint64_t by)
 	gpr_write(c, R_RCX, i->addrsize, c->s.gpr[R_RCX] - by);
 }
 
+/* Single step and data breakpoints trap after each iteration. */
+static bool traced(const struct soft_cpu *c)
+{
+	return c->debug_active || (c->s.rflags & FLAG_TF);
+}
+
+/* Alignment is a matter of each element. */
+static bool alignment_checked(const struct soft_cpu *c)
+{
+	return c->cpl == 3 && (c->s.cr0 & CR0_AM) && (c->s.rflags & FLAG_AC);
+}
+
 static int repeat(struct soft_cpu *c, const struct insn *i, element_fn *one, run_fn *run)
 {
 	unsigned size = element_size(i);
-	uint64_t slice = STRING_SLICE, count;
+	bool trace = traced(c);
+	uint64_t slice = trace ? 1 : STRING_SLICE, count;
 
-	if (!run_possible(c, i))
+	if (!run_possible(c, i) || trace || alignment_checked(c))
 		run = NULL;
 	while ((count = string_reg(c, i, R_RCX)) != 0) {
 		int64_t n = run ? run(c, i, size, count) : 0;
@@ -260,8 +273,8 @@ static int repeat(struct soft_cpu *c, const struct insn *i, element_fn *one, run
 		count_down(c, i, (uint64_t)n);
 		slice -= MIN(slice, (uint64_t)n);
 		if (!slice) {
-			if (soft_attention(c) && string_reg(c, i, R_RCX))
-				return INSN_JUMP; /* rip stays: go on after the interrupt */
+			if ((trace || soft_attention(c)) && string_reg(c, i, R_RCX))
+				return INSN_JUMP; /* rip stays: go on after the interrupt or trap */
 			slice = STRING_SLICE;
 		}
 	}
@@ -292,7 +305,8 @@ static int lods(struct soft_cpu *c, const struct insn *i)
 /* CMPS and SCAS also end on ZF. */
 static int repeat_compare(struct soft_cpu *c, const struct insn *i, element_fn *one)
 {
-	unsigned size = element_size(i), slice = STRING_SLICE;
+	bool trace = traced(c);
+	unsigned size = element_size(i), slice = trace ? 1 : STRING_SLICE;
 
 	if (!(i->prefixes & (INSN_REP | INSN_REPNE)))
 		return one(c, i, size);
@@ -303,7 +317,7 @@ static int repeat_compare(struct soft_cpu *c, const struct insn *i, element_fn *
 		if (!(c->s.rflags & FLAG_ZF) == !(i->prefixes & INSN_REPNE))
 			break;
 		if (!--slice) {
-			if (soft_attention(c) && string_reg(c, i, R_RCX))
+			if ((trace || soft_attention(c)) && string_reg(c, i, R_RCX))
 				return INSN_JUMP;
 			slice = STRING_SLICE;
 		}

@@ -20,6 +20,8 @@ extern const struct dev_ops serial_dev_ops;	/* "isa-serial": chardev=ID, index=0
 extern const struct dev_ops debugcon_dev_ops;	/* "isa-debugcon" */
 extern const struct dev_ops debug_exit_dev_ops; /* "isa-debug-exit" */
 extern const struct dev_ops pvpanic_dev_ops;	/* "pvpanic" */
+extern const struct dev_ops pc_testdev_ops;	/* "pc-testdev" */
+extern const struct dev_ops pci_testdev_ops;	/* "pci-testdev" */
 extern const struct dev_ops hpet_dev_ops;	/* "hpet": fed00000h; GSI 0 and 8 in legacy mode */
 
 /*

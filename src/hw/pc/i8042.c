@@ -92,8 +92,11 @@ static void i8042_reset_machine(struct i8042 *s, const char *why)
 	s->dev.bus->request(s->dev.bus->opaque, VM_RESET, 0, why);
 }
 
+/* The A20 gate has two masters, this and port 92h; the last that moved it wins. */
 static void i8042_write_outport(struct i8042 *s, uint8_t val)
 {
+	if ((s->outport ^ val) & OUTPORT_A20)
+		mem_set_a20(s->dev.bus->mem, val & OUTPORT_A20);
 	s->outport = val;
 	if (!(val & OUTPORT_RESET))
 		i8042_reset_machine(s, "keyboard controller");
@@ -123,8 +126,8 @@ static void i8042_write_command(struct i8042 *s, uint8_t cmd)
 	case CMD_WRITE_KBD_OUTPUT:
 	case CMD_WRITE_AUX_OUTPUT:
 	case CMD_WRITE_AUX: s->command = cmd; break;
-	case CMD_A20_OFF: s->outport &= ~OUTPORT_A20; break;
-	case CMD_A20_ON: s->outport |= OUTPORT_A20; break;
+	case CMD_A20_OFF: i8042_write_outport(s, s->outport & ~OUTPORT_A20); break;
+	case CMD_A20_ON: i8042_write_outport(s, s->outport | OUTPORT_A20); break;
 	default:
 		if (cmd >= CMD_PULSE && !(cmd & OUTPORT_RESET))
 			i8042_reset_machine(s, "keyboard controller");
@@ -270,6 +273,8 @@ static void port92_write(void *opaque, uint64_t off, uint64_t val, unsigned size
 	struct port92 *s = opaque;
 	bool reset = val & ~s->val & 1;
 
+	if ((s->val ^ val) & 2)
+		mem_set_a20(s->dev.bus->mem, val & 2);
 	s->val = val & 3;
 	if (reset)
 		s->dev.bus->request(s->dev.bus->opaque, VM_RESET, 0, "port 92h");
@@ -278,6 +283,7 @@ static void port92_write(void *opaque, uint64_t off, uint64_t val, unsigned size
 static void port92_reset(struct dev *d)
 {
 	container_of(d, struct port92, dev)->val = 2;
+	mem_set_a20(d->bus->mem, true);
 }
 
 static const struct region_ops port92_ops = {port92_read, port92_write, 1, 1};
