@@ -176,7 +176,7 @@ void set_handler(u8 vector, handler_fn *fn);
 #define CODE16(name, text)                                                                                             \
 	extern const char name[], name##_end[];                                                                        \
 	__asm__(".pushsection .text\n.code16\n" #name ": " text "\n int $0x30\n" #name "_end:\n.code32\n."             \
-										       "popsection\n")
+		"popsection\n")
 enum {
 	V_DE,
 	V_DB,

@@ -334,6 +334,8 @@ void bare_main(u32 magic, u32 *info)
 
 	outb(SERIAL + 1, 0);
 	outb(SERIAL + 3, 3);
+	outb(0x21, 0xff); /* firmware leaves the 8259's timer interrupt on */
+	outb(0xa1, 0xff);
 	if (magic == 0x2badb002 && (info[0] & 4))
 		cmdline = (const char *)info[4];
 	tables_init();

@@ -116,7 +116,7 @@ struct mem_map {
 	uint8_t *page_bits;	 /* one per RAM page, atomically updated; enum mem_page_bits */
 	uint32_t *page_code_gen; /* one per RAM page: bumped each time code of the page is invalidated */
 	_Atomic bool dirty_logging;
-	_Atomic bool a20_off; /* the software CPU's accesses see address bit 20 as 0 */
+	_Atomic bool a20_off;  /* the software CPU's accesses see address bit 20 as 0 */
 	struct mem_view *view; /* RCU */
 	pthread_mutex_t update_lock;
 	struct mem_region *regions; /* all mapped ones */

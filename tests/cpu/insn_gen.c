@@ -772,7 +772,8 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	if (visible_memory(&zi, ops, &m)) {
 		uint64_t gs = zi.attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS ? CASE_GS_BASE : 0;
 		uint64_t ea = pick_address(r, MIN(ops[m].size / 8u, 512u)) - gs;
-		uint32_t d = (uint32_t)(ea - (ic->in.rip + ic->len + zi.length));
+		bool relative = ops[m].mem.base != ZYDIS_REGISTER_NONE;
+		uint32_t d = (uint32_t)(ea - (relative ? ic->in.rip + ic->len + zi.length : 0));
 
 		if (zi.raw.disp.size != 32)
 			return false;

@@ -146,6 +146,8 @@ static void run_case(const struct insn_case *ic, struct case_result *r)
 		__asm__ volatile("mov %0, %%ds\n\tmov %0, %%es" : : "r"(0));
 	memcpy(r->data, (void *)(uintptr_t)CASE_DATA, CASE_DATA_SIZE);
 	memset(code + (ic->in.rip - CASE_CODE), 0xcc, ic->len);
+	if (memcmp(code, code + 1, CASE_CODE_SIZE - 1) != 0) /* a bit offset or the like led there */
+		memset(code, 0xcc, CASE_CODE_SIZE);
 	r->valid = true;
 }
 
