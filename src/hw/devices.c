@@ -7,7 +7,7 @@
 #include "hw/ide/ide.h"
 #include "hw/nvme/nvme.h"
 #include "hw/pc/devices.h"
-#include "hw/scsi/scsi.h"
+#include "hw/scsi/scsi_devices.h"
 #include "hw/virtio/devices.h"
 
 /* One line each. */
@@ -36,6 +36,8 @@ const struct dev_ops *const dev_table[] = {
     &ide_hd_ops,
     &ide_cd_ops,
     /* scsi */
+    &lsi53c895a_ops,
+    &lsi_ops,
     &scsi_hd_ops,
     &scsi_cd_ops,
     &nvme_ops,

@@ -9,7 +9,7 @@ import sys
 
 import guest
 
-MODULES = ("virtio_pci", "virtio_scsi", "sd_mod", "sr_mod", "ext4")
+MODULES = ("virtio_pci", "virtio_scsi", "sym53c8xx", "sd_mod", "sr_mod", "ext4")
 
 COMMANDS = """
 set -e
@@ -50,6 +50,8 @@ ROWS = {
                      "-device", "scsi-cd,drive=c,bus=scsi0.0"], ()),
     "virtio-scsi-iothread": (["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi0,iothread=io", "-drive",
                               "DISK,if=none,id=d,cache=writethrough", "-device", "scsi-hd,drive=d"], ()),
+    "lsi": (["-device", "lsi53c895a,id=scsi0", "-drive", "DISK,if=none,id=d,cache=none", "-device",
+             "scsi-hd,drive=d,bus=scsi0.0,scsi-id=1", "-drive", "CD,if=none,id=c", "-device", "scsi-cd,drive=c,bus=scsi0.0,scsi-id=2"], ()),
 }
 
 

@@ -52,6 +52,7 @@ struct scsi_bus {
 	const struct scsi_hba_ops *ops;
 	unsigned max_channel, max_target, max_lun; /* the largest of each */
 	unsigned own_id;			   /* the adapter's place among the targets; UINT_MAX: none */
+	bool keeps_sense;			   /* sense does not travel with the status: REQUEST SENSE fetches it */
 	char name[72];				   /* "ID.0", or "scsi.N" */
 	struct scsi_unit *units;
 	struct scsi_bus *next;
@@ -118,7 +119,5 @@ static inline bool scsi_req_more(const struct scsi_req *req)
 
 /* The unit's address, for adapters that speak of it. */
 void scsi_unit_address(const struct scsi_unit *u, unsigned *channel, unsigned *target, unsigned *lun);
-
-extern const struct dev_ops scsi_hd_ops, scsi_cd_ops;
 
 #endif

@@ -202,16 +202,13 @@ int scsi_report_luns(struct scsi_req *req)
 
 /* ---- state --------------------------------------------------------------------------- */
 
-static int request_sense(struct scsi_req *req)
+static int reply_sense(struct scsi_req *req, struct scsi_sense s)
 {
-	struct scsi_unit *u = req->unit;
-	const struct scsi_sense s = u->attention;
 	uint8_t *p;
 
 	if (req->cdb[1] & 0xfe)
 		return scsi_fail(req, SENSE_INVALID_FIELD);
 	p = scsi_buf(req, SCSI_SENSE_LEN);
-	u->attention = SENSE_NONE;
 	if (req->cdb[1] & 1) { /* descriptor format */
 		p[0] = 0x72;
 		p[1] = s.key;
@@ -225,6 +222,22 @@ static int request_sense(struct scsi_req *req)
 	p[12] = s.asc;
 	p[13] = s.ascq;
 	return scsi_reply(req, SCSI_SENSE_LEN, req->cdb[4]);
+}
+
+/* What the last failed command left, if the bus does not report it with the status; else an attention that is due. */
+static int request_sense(struct scsi_req *req)
+{
+	struct scsi_unit *u = req->unit;
+	struct scsi_sense *from = u->kept.key ? &u->kept : &u->attention;
+	const struct scsi_sense s = *from;
+
+	*from = SENSE_NONE;
+	return reply_sense(req, s);
+}
+
+int scsi_sense_no_lun(struct scsi_req *req)
+{
+	return reply_sense(req, SENSE_NO_LUN);
 }
 
 static int parse_nothing(struct scsi_req *req)

@@ -31,6 +31,7 @@ struct scsi_unit {
 	bool drive_writeback, initial_wce, wce;
 	bool tray_open, locked;
 	struct scsi_sense attention; /* key 0: none */
+	struct scsi_sense kept;	     /* for REQUEST SENSE, on buses without automatic sense */
 	bool new_media;		     /* for GET EVENT STATUS NOTIFICATION */
 	struct disk_errors errors;
 	uint64_t commands, failures; /* counters */
@@ -128,6 +129,7 @@ void scsi_mode_select_run(struct scsi_req *req);
 /* scsi_inquiry.c */
 int scsi_inquiry(struct scsi_req *req);
 int scsi_inquiry_no_lun(struct scsi_req *req);
+int scsi_sense_no_lun(struct scsi_req *req);
 int scsi_report_luns(struct scsi_req *req);
 /* scsi_block.c: a read's or write's range is right? Sets offset and len. */
 int scsi_set_range(struct scsi_req *req, enum scsi_dir dir, uint64_t lba, uint64_t count);

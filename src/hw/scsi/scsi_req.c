@@ -23,6 +23,8 @@ int scsi_fail(struct scsi_req *req, struct scsi_sense s)
 	req->sense[13] = s.ascq;
 	req->sense_len = SCSI_SENSE_LEN;
 	req->status = SCSI_CHECK_CONDITION;
+	if (req->unit && req->bus->keeps_sense)
+		req->unit->kept = s;
 	return -1;
 }
 
@@ -160,6 +162,7 @@ static void parse_without_unit(struct scsi_req *req)
 	switch (req->cdb[0]) {
 	case 0x12: scsi_inquiry_no_lun(req); break;
 	case 0xa0: scsi_report_luns(req); break;
+	case 0x03: scsi_sense_no_lun(req); break;
 	default: scsi_fail(req, SENSE_NO_LUN); break;
 	}
 }

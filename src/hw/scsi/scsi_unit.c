@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hw/scsi/scsi_devices.h"
 #include "io/iothread.h"
 
 uint64_t scsi_blocks(const struct scsi_unit *u)
