@@ -180,11 +180,36 @@ static const struct drive_device {
 	enum drive_if kind;
 	bool first; /* before every -device */
 	const char *disk, *cdrom;
-	const char *bus; /* name of the bus, before its number; NULL: a device of its own on the PCI bus */
+	const char *bus;  /* name of the bus, before its number; NULL: a device of its own on the PCI bus */
+	const char *unit; /* property of the place on it */
 } drive_devices[] = {
-    {DRIVE_IF_IDE, true, "ide-hd", "ide-cd", "ide."},
-    {DRIVE_IF_VIRTIO, false, "virtio-blk-pci", "virtio-blk-pci", NULL},
+    {DRIVE_IF_IDE, true, "ide-hd", "ide-cd", "ide.", "unit"},
+    {DRIVE_IF_SCSI, true, "scsi-hd", "scsi-cd", "scsi.", "scsi-id"},
+    {DRIVE_IF_VIRTIO, false, "virtio-blk-pci", "virtio-blk-pci", NULL, NULL},
 };
+
+/*
+ * The adapters of if=scsi, one per bus number in use, before all other devices: so their buses are scsi.0, scsi.1, ...
+ * The 53C895A is what QEMU's pc had for it, and what old guests drive; -M pc,default-scsi=virtio gives new ones more.
+ */
+static int run_scsi_adapters(const struct cmdline *c, struct text_list *first, struct err *err)
+{
+	const struct drive *d;
+	const char *kind;
+	struct opts o;
+	int last = -1, ret = opts_parse(c->vm.machine ? c->vm.machine : "pc", "machine", &o, err);
+
+	if (ret)
+		return ret;
+	kind = opts_get(&o, "default-scsi");
+	for (size_t i = 0; (d = drive_at(i)); i++)
+		if (d->bus_kind == DRIVE_IF_SCSI)
+			last = MAX(last, d->bus);
+	for (int i = 0; i <= last && !ret; i++)
+		ret = text_list_add(first, kind && !strcmp(kind, "virtio") ? "virtio-scsi-pci" : "lsi53c895a");
+	opts_free(&o);
+	return ret ? err_set_errno(err, ret, "-drive") : 0;
+}
 
 static int run_drive_device(struct cmdline *c, const struct drive *d, struct text_list *first, struct err *err)
 {
@@ -205,7 +230,7 @@ static int run_drive_device(struct cmdline *c, const struct drive *d, struct tex
 		snprintf(bus, sizeof(bus), "%s%d", e->bus, d->bus);
 		snprintf(unit, sizeof(unit), "%d", d->unit);
 		ret = ret ? ret : opts_append(&text, "bus", bus);
-		ret = ret ? ret : opts_append(&text, "unit", unit);
+		ret = ret ? ret : opts_append(&text, e->unit, unit);
 	}
 	if (!ret)
 		ret = text_list_add(e->first ? first : &c->devices, text);
@@ -246,6 +271,7 @@ static int run_drives(struct run *r, struct err *err)
 {
 	struct cmdline *c = r->c;
 	struct text_list first = {0};
+	const struct drive *d;
 	int ret = 0;
 
 	if (c->snapshot && c->blockdevs.n)
@@ -257,10 +283,13 @@ static int run_drives(struct run *r, struct err *err)
 		if (ret)
 			err_prefix(err, "-blockdev %.80s", c->blockdevs.v[i]);
 	}
-	for (size_t i = 0; i < c->drives.n && !ret; i++) {
-		struct drive *d = drive_create(c->drives.v[i], r->loop, err);
-		ret = d ? run_drive_device(c, d, &first, err) : run_drive_hint(c->drives.v[i], err);
-	}
+	for (size_t i = 0; i < c->drives.n && !ret; i++)
+		if (!drive_create(c->drives.v[i], r->loop, err))
+			ret = run_drive_hint(c->drives.v[i], err);
+	if (!ret)
+		ret = run_scsi_adapters(c, &first, err);
+	for (size_t i = 0; (d = drive_at(i)) != NULL && !ret; i++)
+		ret = run_drive_device(c, d, &first, err);
 	if (!ret)
 		ret = run_default_cdrom(r, &first, err);
 	for (size_t i = 0; i < c->devices.n && !ret; i++)

@@ -54,6 +54,7 @@ struct pc {
 	char *accel; /* -M pc,accel=: read by vm_create */
 	bool acpi, hpet, i8042, smbios;
 	uint64_t max_below_4g;
+	int default_scsi; /* what -drive if=scsi hangs on: read by the command line */
 
 	uint64_t low_size, high_size; /* bytes of RAM below and above 4 GB */
 	uint64_t mem64_base, mem64_end;
@@ -62,6 +63,8 @@ struct pc {
 	struct boot_file kernel, *initrd;
 	unsigned ninitrd; /* opened so far */
 };
+
+static const char *const scsi_adapters[] = {"lsi", "virtio", NULL};
 
 static const struct prop pc_props[] = {
     {.name = "accel",
@@ -93,6 +96,12 @@ static const struct prop pc_props[] = {
      .offset = offsetof(struct pc, max_below_4g),
      .def = "3G",
      .help = "RAM below the PCI window, at most 3G"},
+    {.name = "default-scsi",
+     .kind = PROP_ENUM,
+     .offset = offsetof(struct pc, default_scsi),
+     .def = "lsi",
+     .values = scsi_adapters,
+     .help = "adapter of -drive if=scsi: lsi (53C895A) or virtio (virtio-scsi-pci)"},
     {.name = NULL},
 };
 

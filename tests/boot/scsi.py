@@ -43,20 +43,19 @@ fi
 report errors $(dmesg | grep -E '\] (sd|sr|scsi|sym|blk_update|I/O error|critical)' | grep -c -i -E 'error|abort|timed out|phase' || true)
 """
 
-# name: arguments (DISK and CD stand for -drive texts), modules
+# name: arguments (DISK and CD stand for -drive texts)
 ROWS = {
-    "virtio-scsi": (["-device", "virtio-scsi-pci,id=scsi0,num_queues=2", "-drive", "DISK,if=none,id=d,cache=none",
+    "virtio-scsi": ["-device", "virtio-scsi-pci,id=scsi0,num_queues=2", "-drive", "DISK,if=none,id=d,cache=none",
                      "-device", "scsi-hd,drive=d,bus=scsi0.0,channel=0,scsi-id=3,lun=1", "-drive", "CD,if=none,id=c",
-                     "-device", "scsi-cd,drive=c,bus=scsi0.0"], ()),
-    "virtio-scsi-iothread": (["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi0,iothread=io", "-drive",
-                              "DISK,if=none,id=d,cache=writethrough", "-device", "scsi-hd,drive=d"], ()),
-    "lsi": (["-device", "lsi53c895a,id=scsi0", "-drive", "DISK,if=none,id=d,cache=none", "-device",
-             "scsi-hd,drive=d,bus=scsi0.0,scsi-id=1", "-drive", "CD,if=none,id=c", "-device", "scsi-cd,drive=c,bus=scsi0.0,scsi-id=2"], ()),
+                     "-device", "scsi-cd,drive=c,bus=scsi0.0"],
+    "virtio-scsi-iothread": ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi0,iothread=io", "-drive",
+                              "DISK,if=none,id=d,cache=writethrough", "-device", "scsi-hd,drive=d"],
+    "lsi": ["-drive", "DISK,if=scsi,cache=none,index=1", "-drive", "CD,if=scsi"],
 }
 
 
 def row(accel, boot, name, folder, iso, want):
-    args, _ = ROWS[name]
+    args = ROWS[name]
     disk = os.path.join(folder, name + ".img")
     subprocess.run(["qemu-img", "create", "-q", "-f", "raw", disk, "96M"], check=True)
     subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", disk], check=True)
