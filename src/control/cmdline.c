@@ -343,6 +343,7 @@ static const struct cmd_option cmd_table[] = {
     {"nodefaults", NULL, "no serial port or monitor that was not asked for", CMD_FLAG, AT(vm.no_defaults), NULL},
     {"no-user-config", NULL, "accepted: there are no configuration files", CMD_CALL, 0, cmd_nothing},
     {"kernel", "FILE", "Linux bzImage, multiboot or PVH ELF kernel to start", CMD_TEXT, AT(vm.kernel), NULL},
+    {"bios", "FILE", "firmware for machines without -kernel (default: Debian's SeaBIOS)", CMD_TEXT, AT(vm.bios), NULL},
     {"initrd", "FILE[,FILE...]", "initial RAM disks, joined in this order", CMD_FN, 0, cmd_set_initrd},
     {"append", "TEXT", "the kernel's command line", CMD_TEXT, AT(vm.append), NULL},
     {"boot", "[order=]DRIVES[,...]", "boot order", CMD_FN, 0, cmd_set_boot},
@@ -462,10 +463,11 @@ void cmdline_free(struct cmdline *c)
 {
 	struct text_list *lists[] = {&c->drives,  &c->blockdevs, &c->chardevs, &c->serials, &c->objects, &c->globals,
 				     &c->devices, &c->smbios,	 &c->fw_cfg,   &c->initrds, &c->accels};
-	char *texts[] = {c->vm.machine, c->vm.accel,  c->vm.cpu,       (char *)c->vm.ram.path,
-			 c->vm.kernel,	c->vm.append, c->vm.dtb,       c->vm.name,
-			 c->vm.uuid,	c->vm.boot,   c->vm.rtc_base,  c->pidfile,
-			 c->stats,	c->log_file,  c->process_name, c->memory_backend};
+	char *texts[] = {c->vm.machine,	   c->vm.accel, c->vm.cpu,    (char *)c->vm.ram.path,
+			 c->vm.kernel,	   c->vm.bios,	c->vm.append, c->vm.dtb,
+			 c->vm.name,	   c->vm.uuid,	c->vm.boot,   c->vm.rtc_base,
+			 c->pidfile,	   c->stats,	c->log_file,  c->process_name,
+			 c->memory_backend};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		text_list_free(lists[i]);

@@ -12,8 +12,7 @@
 static const struct {
 	const char *name, *instead;
 } refused_table[] = {
-    {"bios", "start a kernel with -kernel"},
-    {"pflash", "start a kernel with -kernel"},
+    {"pflash", "use -bios FILE"},
     {"curses", "use -nographic"},
     {"sdl", "use -nographic"},
     {"vnc", "use -nographic"},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The board "pc": i440FX and PIIX3 with the usual ISA devices, as QEMU's machine
- * of that name. There is no firmware yet: the board does what a BIOS does before
- * it hands over (addresses of BARs, interrupt routes, tables, MTRRs) and then
- * starts a kernel directly.
+ * of that name. With -kernel there is no firmware: the board does what a BIOS does
+ * before it hands over (addresses of BARs, interrupt routes, tables, MTRRs) and then
+ * starts the kernel directly. Without it SeaBIOS runs (firmware.c).
  *
  * Guest-physical memory:
  *	0          RAM up to 3 GB (max-ram-below-4g)
@@ -26,6 +26,7 @@
 #include "hw/pc/irqchip.h"
 #include "machine/acpi.h"
 #include "machine/boot.h"
+#include "machine/firmware.h"
 #include "machine/mptable.h"
 #include "machine/smbios.h"
 #include "machine/vm_int.h"
@@ -60,8 +61,9 @@ struct pc {
 	uint64_t mem64_base, mem64_end;
 	struct irqchip *chip; /* NULL when the engine has its own */
 	struct dev *pm, *rtc, *hpet_dev;
-	struct boot_file kernel, *initrd;
-	unsigned ninitrd; /* opened so far */
+	struct boot_file kernel, rom, *initrd;
+	bool described, started; /* firmware: fw_cfg has its files; this is not the first start */
+	unsigned ninitrd;	 /* opened so far */
 };
 
 static const char *const scsi_adapters[] = {"lsi", "virtio", NULL};
@@ -221,6 +223,8 @@ static int pc_add_ram(struct vm *vm, struct err *err)
 	r = mem_add_ram(&vm->mem, "pc.ram", 0, pc->low_size, &vm->cfg->ram, false, err);
 	if (!r && pc->high_size)
 		r = mem_add_ram(&vm->mem, "pc.ram.high", 4 * GIB, pc->high_size, &vm->cfg->ram, false, err);
+	if (!r && !vm->cfg->kernel)
+		r = firmware_map(&vm->mem, &pc->rom, err);
 	/* The 64-bit window follows RAM, if the CPU can address it. */
 	pc->mem64_base = ALIGN_UP(4 * GIB + pc->high_size, GIB);
 	pc->mem64_end = pc->mem64_base + PC_MEM64_SIZE;
@@ -330,14 +334,13 @@ static int pc_open_files(struct vm *vm, struct err *err)
 		return err_set(err, -EINVAL, "-initrd needs -kernel");
 	if (!cfg->kernel && cfg->append)
 		return err_set(err, -EINVAL, "-append needs -kernel");
-	if (!cfg->kernel)
-		return err_set(
-		    err, -EINVAL,
-		    "this machine has no firmware yet and cannot boot from a disk: give a Linux kernel with -kernel");
 	if (cfg->dtb)
 		return err_set(err, -EINVAL, "-dtb: the pc board is described by ACPI and takes no device tree");
-	r = boot_file_open(&pc->kernel, "kernel", cfg->kernel, cfg->ram_size, err);
-	if (r)
+	if (cfg->kernel && cfg->bios)
+		return err_set(err, -EINVAL, "-bios: with -kernel the kernel starts without firmware");
+	r = cfg->kernel ? boot_file_open(&pc->kernel, "kernel", cfg->kernel, cfg->ram_size, err)
+			: firmware_open(&pc->rom, cfg->bios, err);
+	if (r || !cfg->kernel)
 		return r;
 	pc->initrd = calloc(cfg->ninitrd ? cfg->ninitrd : 1, sizeof(*pc->initrd));
 	if (!pc->initrd)
@@ -375,6 +378,7 @@ static void pc_destroy(struct vm *vm)
 	struct pc *pc = pc_of(vm);
 
 	boot_file_close(&pc->kernel);
+	boot_file_close(&pc->rom);
 	for (unsigned i = 0; i < pc->ninitrd; i++)
 		boot_file_close(&pc->initrd[i]);
 	free(pc->initrd);
@@ -395,9 +399,18 @@ static void pc_reset(struct vm *vm)
 
 static const uint8_t pc_pirq_irq[4] = {10, 10, 11, 11};
 
-static void pc_post_chipset(struct vm *vm)
+/* What is in CMOS when the machine is switched on. */
+static void pc_fill_cmos(struct vm *vm)
 {
 	struct pc *pc = pc_of(vm);
+
+	rtc_set_memory(pc->rtc, pc->low_size, pc->high_size);
+	rtc_set_cmos(pc->rtc, 0x14, 0x02 | (pc->i8042 ? 0x04 : 0)); /* equipment: FPU, keyboard */
+	rtc_set_cmos(pc->rtc, 0x5f, (uint8_t)(vm->cfg->cpus - 1));
+}
+
+static void pc_post_chipset(struct vm *vm)
+{
 	struct pci_bus *pci = vm->bus.pci;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(pc_pirq_irq); i++)
@@ -406,9 +419,7 @@ static void pc_post_chipset(struct vm *vm)
 	pci_config_write(pci, ACPI_PM_DEVFN, ACPI_PM_CONFIG_MISC, 1, 1);
 	pci_config_write(pci, PIIX3_IDE_DEVFN, PIIX3_IDETIM, 0x80008000u, 4);
 	pci_bus_place_bars(pci);
-	rtc_set_memory(pc->rtc, pc->low_size, pc->high_size);
-	rtc_set_cmos(pc->rtc, 0x14, 0x02 | (pc->i8042 ? 0x04 : 0)); /* equipment: FPU, keyboard */
-	rtc_set_cmos(pc->rtc, 0x5f, (uint8_t)(vm->cfg->cpus - 1));
+	pc_fill_cmos(vm);
 }
 
 /* BIOS data area: where the EBDA is and how much memory lies below it. */
@@ -494,7 +505,8 @@ static int pc_write_image(struct vm *vm, uint64_t gpa, uint8_t *image, size_t le
 	return r ? err_set(err, r, "cannot write the %s tables", what) : 0;
 }
 
-static int pc_post_acpi(struct vm *vm, uint64_t *rsdp, struct err *err)
+/* The tables at guest address `base`; *rsdp is the root pointer's, 0 when there are none. */
+static int pc_post_acpi(struct vm *vm, uint64_t base, uint64_t room, uint64_t *rsdp, struct err *err)
 {
 	struct pc *pc = pc_of(vm);
 	struct acpi_config c = {
@@ -518,9 +530,9 @@ static int pc_post_acpi(struct vm *vm, uint64_t *rsdp, struct err *err)
 	c.apic_id = ids;
 	pc_describe_isa(vm, &c);
 	pci_walk(vm->bus.pci, pc_find_vga, &c.vga);
-	r = acpi_build(&c, PC_ACPI_BASE, PC_SMBIOS_BASE - PC_ACPI_BASE, &image, &len, rsdp, err);
+	r = acpi_build(&c, base, room, &image, &len, rsdp, err);
 	free(ids);
-	return r ? r : pc_write_image(vm, PC_ACPI_BASE, image, len, "ACPI", err);
+	return r ? r : pc_write_image(vm, base, image, len, "ACPI", err);
 }
 
 static int pc_post_mptable(struct vm *vm, struct err *err)
@@ -541,7 +553,7 @@ static int pc_post_mptable(struct vm *vm, struct err *err)
 	return r ? r : pc_write_image(vm, PC_MP_BASE, image, len, "MP", err);
 }
 
-static int pc_post_smbios(struct vm *vm, struct err *err)
+static int pc_build_smbios(struct vm *vm, uint8_t **image, size_t *len, struct err *err)
 {
 	const struct vm_config *cfg = vm->cfg;
 	struct pc *pc = pc_of(vm);
@@ -557,9 +569,15 @@ static int pc_post_smbios(struct vm *vm, struct err *err)
 	    .option = cfg->smbios,
 	    .noption = cfg->nsmbios,
 	};
+
+	return smbios_build(&c, PC_SMBIOS_BASE, PC_MP_BASE - PC_SMBIOS_BASE, image, len, err);
+}
+
+static int pc_post_smbios(struct vm *vm, struct err *err)
+{
 	uint8_t *image;
 	size_t len;
-	int r = smbios_build(&c, PC_SMBIOS_BASE, PC_MP_BASE - PC_SMBIOS_BASE, &image, &len, err);
+	int r = pc_build_smbios(vm, &image, &len, err);
 
 	return r ? r : pc_write_image(vm, PC_SMBIOS_BASE, image, len, "SMBIOS", err);
 }
@@ -608,17 +626,77 @@ static int pc_load_kernel(struct vm *vm, uint64_t rsdp, struct err *err)
 	return r ? err_set_errno(err, r, "cannot set the state of CPU 0") : 0;
 }
 
+/* ---- with firmware: it finds the machine as it is after a reset ----------- */
+
+static int pc_describe_to_firmware(struct vm *vm, uint64_t tables, const struct firmware_boot *boot, struct err *err)
+{
+	struct pc *pc = pc_of(vm);
+	uint8_t rsdp[36], *smbios = NULL;
+	struct firmware_config c = {
+	    .bus = &vm->bus,
+	    .low_size = pc->low_size,
+	    .high_size = pc->high_size,
+	    .tables = tables,
+	    .hole = PC_KVM_PAGES,
+	    .hole_end = PC_ROM_BASE,
+	    .boot = boot,
+	    .serial_console = vm->cfg->serial[0],
+	};
+	int r = 0;
+
+	if (tables && dma_read(&vm->mem, tables, rsdp, sizeof(rsdp)))
+		return err_set(err, -EIO, "cannot read the ACPI tables");
+	c.rsdp = tables ? rsdp : NULL;
+	if (pc->smbios)
+		r = pc_build_smbios(vm, &smbios, &c.smbios_len, err);
+	c.smbios = smbios;
+	if (!r)
+		r = firmware_describe(&c, err);
+	free(smbios);
+	pc->described = !r;
+	return r;
+}
+
+static int pc_load_firmware(struct vm *vm, struct err *err)
+{
+	struct pc *pc = pc_of(vm);
+	const uint64_t tables = ALIGN_DOWN(pc->low_size - FIRMWARE_TABLES_SIZE, PAGE_SIZE);
+	const bool acpi = pc->acpi && !vm->cfg->no_acpi;
+	struct firmware_boot boot;
+	uint8_t order, order3;
+	uint64_t rsdp = 0;
+	int r = firmware_parse_boot(vm->cfg->boot, !pc->started, &boot, err);
+
+	if (r)
+		return r;
+	pc_fill_cmos(vm);
+	firmware_cmos_order(&boot, &order, &order3);
+	rtc_set_cmos(pc->rtc, 0x3d, order);
+	rtc_set_cmos(pc->rtc, 0x38, order3);
+	r = firmware_shadow(&vm->mem, &pc->rom, err);
+	if (!r && acpi)
+		r = pc_post_acpi(vm, tables, FIRMWARE_TABLES_SIZE, &rsdp, err);
+	if (!r && !pc->described)
+		r = pc_describe_to_firmware(vm, rsdp, &boot, err);
+	pc->started = true;
+	return r;
+}
+
 static int pc_load(struct vm *vm, struct err *err)
 {
 	struct pc *pc = pc_of(vm);
 	uint64_t rsdp = 0;
-	int r = pc_post_bda(vm, err);
+	int r;
+
+	if (!vm->cfg->kernel)
+		return pc_load_firmware(vm, err);
+	r = pc_post_bda(vm, err);
 
 	pc_post_chipset(vm);
 	if (!r)
 		r = pc_post_mtrr(vm, err);
 	if (!r && pc->acpi && !vm->cfg->no_acpi)
-		r = pc_post_acpi(vm, &rsdp, err);
+		r = pc_post_acpi(vm, PC_ACPI_BASE, PC_SMBIOS_BASE - PC_ACPI_BASE, &rsdp, err);
 	if (!r)
 		r = pc_post_mptable(vm, err);
 	if (!r && pc->smbios)

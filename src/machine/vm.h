@@ -30,7 +30,7 @@ struct vm_config {
 	uint64_t ram_size; /* bytes */
 	struct ram_config ram;
 	unsigned cpus, sockets, cores, threads;
-	char *kernel, *append, *dtb;
+	char *kernel, *append, *dtb, *bios;
 	char **initrd; /* several are concatenated */
 	unsigned ninitrd;
 	char *name, *uuid;

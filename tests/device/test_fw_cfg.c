@@ -90,6 +90,8 @@ static void test_items(void **state)
 	/* no such item; other sizes at the selector */
 	pick(b, 0x3fff);
 	assert_int_equal(in8(&b->r, DATA), 0);
+	pick(b, 0x8000); /* an item of the architecture: not item 0 */
+	assert_int_equal(in8(&b->r, DATA), 0);
 	pick(b, FW_CFG_SIGNATURE);
 	out8(&b->r, SELECT, 0x01);
 	ports_write(b->r.bus.ports, SELECT, 1, 4);

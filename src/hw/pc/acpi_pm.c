@@ -248,6 +248,8 @@ static void acpi_pm_reset(struct dev *d)
 	st16le(&p->config[0x06], 0x0280); /* DEVSEL medium, fast back-to-back */
 	st32le(&p->config[ACPI_PM_CONFIG_BASE], 1);
 	p->config[ACPI_PM_CONFIG_MISC] = 0;
+	p->config[ACPI_PM_CONFIG_DEVACTB + 3] =
+	    0x02; /* APMC enabled: firmware sees that SMM is set up, there is none */
 	acpi_pm_config_written(p, ACPI_PM_CONFIG_BASE, 4);
 	s->sts = s->en = s->cnt = s->gpe_sts = s->gpe_en = 0;
 	s->apm_cnt = s->apm_sts = 0;

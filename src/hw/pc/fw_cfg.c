@@ -23,7 +23,7 @@
 #define FW_CFG_ITEMS	 (FW_CFG_FILE_FIRST + FW_CFG_FILES)
 #define FW_CFG_NAME_SIZE 56
 #define FW_CFG_FILE_SIZE 64		   /* directory entry: size, select, reserved, name */
-#define FW_CFG_KEY_MASK	 0x3fff		   /* the upper bits: write, architecture-local */
+#define FW_CFG_KEY_MASK	 0xbfff		   /* without the bit for writing; bit 15: items of the architecture */
 #define FW_CFG_VERSION	 (BIT(0) | BIT(1)) /* traditional and DMA interface */
 #define FW_CFG_MAX_FILE	 (16 * MIB)
 

@@ -97,6 +97,9 @@ static void i440fx_reset(struct dev *d)
 	st16le(&s->pci.config[0x04], 0x0006); /* memory and master: hard-wired */
 	memset(&s->pci.config[I440FX_PMCCFG], 0, 0x80 - I440FX_PMCCFG);
 	s->pci.config[I440FX_SMRAM] = 0x02;
+	/* The BIOS area is RAM that holds the ROM's copy, as after shadowing (machine/firmware.c). */
+	s->pci.config[I440FX_PAM0] = 0x30;
+	memset(&s->pci.config[I440FX_PAM0 + 1], 0x33, I440FX_PAM6 - I440FX_PAM0);
 	s->config_address = 0;
 	s->rcr = 0;
 }
