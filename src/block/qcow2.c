@@ -173,8 +173,9 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	if (io_conflict(q, io) || qcow2_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
 		return false;
 	if (e.kind == QCOW2_DATA) {
-		if (req->op == BLOCK_WRITE && (!(e.entry & QCOW2_ENTRY_COPIED) || q->corrupt || !q->node->writeback ||
-					       (req->flags & BLOCK_FUA) || qcow2_meta_has(q, e.host, e.len)))
+		if (req->op == BLOCK_WRITE &&
+		    ((req->flags & BLOCK_COMPRESS) || !(e.entry & QCOW2_ENTRY_COPIED) || q->corrupt ||
+		     !q->node->writeback || (req->flags & BLOCK_FUA) || qcow2_meta_has(q, e.host, e.len)))
 			return false;
 		io_enter(q, io);
 		block_file_submit(q->file, req->op, false, false, e.host, req->len, req->iov, req->niov, file_io_done,
@@ -207,7 +208,9 @@ static int do_exclusive(struct qcow2 *q, const struct block_req *req)
 	if (q->corrupt)
 		return -EIO;
 	switch (req->op) {
-	case BLOCK_WRITE: ret = qcow2_write_request(q, req); break;
+	case BLOCK_WRITE:
+		ret = req->flags & BLOCK_COMPRESS ? qcow2_pack_request(q, req) : qcow2_write_request(q, req);
+		break;
 	case BLOCK_WRITE_ZEROES: ret = qcow2_zero_request(q, req); break;
 	default: ret = qcow2_discard_request(q, req); break;
 	}

@@ -145,6 +145,7 @@ struct qcow2 {
 	struct qcow2_io *ios, *free_ios;
 	uint8_t *inflated; /* the compressed cluster read last */
 	uint64_t inflated_entry;
+	uint64_t packed; /* where in the file the last compressed cluster ends; 0: nowhere */
 };
 
 enum qcow2_kind { QCOW2_UNALLOCATED, QCOW2_ZERO, QCOW2_DATA, QCOW2_COMPRESSED };
@@ -225,6 +226,8 @@ void qcow2_compressed_range(const struct qcow2 *q, uint64_t entry, uint64_t *off
 int qcow2_mark_corrupt(struct qcow2 *q, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- qcow2_compress.c ---- */
+/* Bytes of `out` used; 0: it does not fit. */
+size_t qcow2_deflate(uint32_t type, const uint8_t *in, size_t len, uint8_t *out, size_t room);
 int qcow2_inflate(uint32_t type, const uint8_t *in, size_t in_len, uint8_t *out, size_t out_len);
 
 /* ---- qcow2_resize.c ---- (co), nothing else in flight */
@@ -276,6 +279,9 @@ int qcow2_load_reftable(struct qcow2 *q);
 int qcow2_flush_all(struct qcow2 *q); /* outside coroutines: all tables to disk, nothing left dirty */
 /* Run fn(arg) as a coroutine to its end, from outside of one; its result. */
 int qcow2_run(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg);
+
+/* ---- qcow2_pack.c ---- */
+int qcow2_pack_request(struct qcow2 *q, const struct block_req *req); /* (co) a write with BLOCK_COMPRESS */
 
 /* ---- qcow2.c ---- */
 void qcow2_submit(struct block_node *n, struct block_req *req);

@@ -243,4 +243,5 @@ const struct block_driver block_qcow2_driver = {
     .snapshot_apply = qcow2_snapshot_apply,
     .snapshot_delete = qcow2_snapshot_delete,
     .check = qcow2_check,
+    .compresses = true,
 };

@@ -210,6 +210,8 @@ int qcow2_refcount_add(struct qcow2 *q, uint64_t cluster, uint64_t n, int delta)
 			qcow2_refcount_store(t->data, q->h.refcount_order, i, old + (uint64_t)(int64_t)delta);
 			if (delta < 0 && old == 1)
 				q->free_hint = MIN(q->free_hint, cluster);
+			if (delta < 0 && old == 1 && cluster == q->packed >> q->cluster_bits)
+				q->packed = 0;
 		}
 		qcow2_cache_dirty(&q->refblocks, t);
 		qcow2_cache_put(t);

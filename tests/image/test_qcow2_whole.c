@@ -312,6 +312,59 @@ static void test_lazy(void **state)
 	free(buf);
 }
 
+/* Compressed writes, many at once; then some of their clusters are written again, both ways. */
+static void compressed(const char *options)
+{
+	static struct io many[32];
+	struct model m = {.now = calloc(1, MAX_SIZE), .size = 5u * 1024 * 1024 + 512};
+	const uint64_t step = 2 * MIB;
+	struct block_node *n;
+
+	shell("rm -f w.qcow2; qemu-img create -f qcow2 -o %s w.qcow2 %llu", options, (unsigned long long)m.size);
+	for (uint64_t i = 0; i < m.size; i++)
+		m.now[i] = (uint8_t)(i / 65536 % 3 == 0 ? rnd(256) : i / 97 + (rnd(50) == 0));
+	n = open_image();
+	for (int round = 0; round < 3; round++) {
+		unsigned k = 0;
+		for (uint64_t at = 0; at < m.size; at += step, k++) {
+			struct io *i = &many[k];
+			*i = (struct io){.iov = {m.now + at, MIN(step, m.size - at)}};
+			i->req = (struct block_req){.op = BLOCK_WRITE, .flags = BLOCK_COMPRESS, .offset = at};
+			i->req.iov = &i->iov;
+			i->req.niov = 1;
+			i->req.len = i->iov.iov_len;
+			i->req.done = io_done;
+			i->req.opaque = i;
+			block_submit(n, &i->req);
+		}
+		for (unsigned i = 0; i < k; i++) {
+			while (!many[i].done) {
+				block_flush_queue(n);
+				if (!many[i].done)
+					loop_run_once(loop, -1);
+			}
+			assert_int_equal(many[i].req.result, 0);
+		}
+		if (round == 0)
+			writes(n, &m);
+		io(n, BLOCK_FLUSH, 0, 0, NULL, 0);
+	}
+	block_close(n);
+	verify(&m);
+	free(m.now);
+}
+
+static void test_compressed(void **state)
+{
+	compressed("cluster_size=64k");
+	compressed("cluster_size=512");
+	compressed("cluster_size=2M");
+	compressed("compression_type=zstd");
+	compressed("refcount_bits=1");
+	compressed("refcount_bits=2,cluster_size=4k");
+	compressed("extended_l2=on");
+}
+
 static int setup(void **state)
 {
 	struct err err = {0};
@@ -333,10 +386,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_sequences),
-	    cmocka_unit_test(test_overlays),
-	    cmocka_unit_test(test_backing_names),
-	    cmocka_unit_test(test_lazy),
+	    cmocka_unit_test(test_sequences), cmocka_unit_test(test_overlays),	 cmocka_unit_test(test_backing_names),
+	    cmocka_unit_test(test_lazy),      cmocka_unit_test(test_compressed),
 	};
 	if (system("command -v qemu-img >/dev/null") != 0)
 		return 77; /* skipped: nothing to compare with */
