@@ -138,6 +138,7 @@ struct qcow2 {
 	uint64_t free_hint; /* no free host cluster below it */
 	struct qcow2_cache l2, refblocks;
 	struct qcow2_lock alloc, flush;
+	uint64_t flushes_begun, flushes_done; /* numbers of the last flush of tables that began, that succeeded */
 	struct qcow2_free *frees;
 	size_t nr_frees, max_frees;
 	uint64_t *meta; /* hash set of host clusters that hold metadata, each + 1 */

@@ -20,7 +20,7 @@
 
 struct table_copy {
 	struct qcow2_table *t;
-	uint8_t *data;
+	struct iovec iov; /* a copy of its data */
 };
 /* The state of the tables when the flush began. */
 struct flush_set {
@@ -76,41 +76,112 @@ int qcow2_free_later(struct qcow2 *q, uint64_t offset, uint64_t bytes)
 	return 0;
 }
 
+/* Operations on the file that go at the same time. */
+struct batch {
+	struct co *co;
+	unsigned left;
+	int ret;
+};
+
+static void batch_done(void *opaque, int ret)
+{
+	struct batch *b = opaque;
+
+	b->left--;
+	if (ret && !b->ret)
+		b->ret = ret;
+	if (!b->left && b->co)
+		co_wake(b->co);
+}
+
+/* `iov` stays until batch_wait returns; NULL for a discard. */
+static void batch_add(struct qcow2 *q, struct batch *b, enum block_op op, uint64_t offset, uint64_t len,
+		      const struct iovec *iov)
+{
+	b->left++;
+	block_file_submit(q->file, op, false, true, offset, len, iov, iov ? 1 : 0, batch_done, b);
+}
+
+static int batch_wait(struct batch *b)
+{
+	if (b->left) {
+		b->co = co_self();
+		co_wait();
+		b->co = NULL;
+	}
+	return b->ret;
+}
+
+static void copies_free(struct table_copy *c, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		qcow2_cache_put(c[i].t);
+		free(c[i].iov.iov_base);
+	}
+	free(c);
+}
+
+/* Copies of all dirty tables, which are then clean and pinned. Nothing waits in here: they are of one moment. */
+static int copies_take(struct qcow2 *q, struct qcow2_cache *cache, struct table_copy **out, size_t *n)
+{
+	struct table_copy *c = calloc(cache->dirty ? cache->dirty : 1, sizeof(*c));
+	int ret = c ? 0 : -ENOMEM;
+
+	*n = 0;
+	for (struct qcow2_table *t = cache->first; t && !ret; t = t->next) {
+		void *data;
+		if (!t->dirty)
+			continue;
+		data = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
+		if (!data) {
+			ret = -ENOMEM;
+			break;
+		}
+		memcpy(data, t->data, q->cluster_size);
+		c[(*n)++] = (struct table_copy){.t = t, .iov = {data, q->cluster_size}};
+		t->pins++;
+	}
+	if (ret) {
+		copies_free(c, *n);
+		*n = 0;
+		return ret;
+	}
+	for (size_t i = 0; i < *n; i++)
+		c[i].t->dirty = false;
+	cache->dirty = 0;
+	*out = c;
+	return 0;
+}
+
+static int copies_write(struct qcow2 *q, const struct table_copy *c, size_t n)
+{
+	struct batch b = {0};
+
+	for (size_t i = 0; i < n; i++)
+		batch_add(q, &b, BLOCK_WRITE, c[i].t->offset, q->cluster_size, &c[i].iov);
+	return batch_wait(&b);
+}
+
 static void set_free(struct flush_set *s)
 {
-	for (size_t i = 0; i < s->nr_l2; i++) {
-		qcow2_cache_put(s->l2[i].t);
-		free(s->l2[i].data);
-	}
-	free(s->l2);
+	copies_free(s->l2, s->nr_l2);
 	free(s->l1);
 	free(s->frees);
 }
 
-/* Nothing waits in here: the copies are of one moment. */
 static int set_take(struct qcow2 *q, struct flush_set *s)
 {
+	int ret;
+
 	memset(s, 0, sizeof(*s));
-	s->l2 = calloc(q->l2.dirty ? q->l2.dirty : 1, sizeof(s->l2[0]));
-	if (q->l1_dirty_hi)
+	if (q->l1_dirty_hi) {
 		s->l1 = malloc((q->l1_dirty_hi - q->l1_dirty_lo) * 8ull);
-	if (!s->l2 || (q->l1_dirty_hi && !s->l1))
-		return -ENOMEM;
-	for (struct qcow2_table *t = q->l2.first; t; t = t->next) {
-		struct table_copy *c = &s->l2[s->nr_l2];
-		if (!t->dirty)
-			continue;
-		c->data = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
-		if (!c->data)
+		if (!s->l1)
 			return -ENOMEM;
-		memcpy(c->data, t->data, q->cluster_size);
-		c->t = t;
-		t->pins++;
-		s->nr_l2++;
 	}
-	for (size_t i = 0; i < s->nr_l2; i++)
-		s->l2[i].t->dirty = false;
-	q->l2.dirty = 0;
+	ret = copies_take(q, &q->l2, &s->l2, &s->nr_l2);
+	if (ret)
+		return ret;
 	if (q->l1_dirty_hi) {
 		s->l1_lo = q->l1_dirty_lo;
 		s->l1_hi = q->l1_dirty_hi;
@@ -139,32 +210,21 @@ static void set_undo(struct qcow2 *q, struct flush_set *s)
 		qcow2_free_later(q, s->frees[i].offset, (uint64_t)s->frees[i].clusters << q->cluster_bits);
 }
 
-static struct qcow2_table *first_dirty(struct qcow2_cache *c)
-{
-	struct qcow2_table *t = c->first;
-
-	while (t && (!t->dirty || t->loading))
-		t = t->next;
-	return t;
-}
-
 int qcow2_write_refblocks(struct qcow2 *q)
 {
-	uint8_t *copy = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
-	struct qcow2_table *t;
-	int ret = copy ? 0 : -ENOMEM;
+	struct table_copy *c;
+	size_t n;
+	int ret;
 
-	while (!ret && q->refblocks.dirty && (t = first_dirty(&q->refblocks)) != NULL) {
-		memcpy(copy, t->data, q->cluster_size);
-		t->dirty = false;
-		q->refblocks.dirty--;
-		t->pins++;
-		ret = qcow2_file_io(q, BLOCK_WRITE, t->offset, copy, q->cluster_size);
-		if (ret)
-			qcow2_cache_dirty(&q->refblocks, t);
-		qcow2_cache_put(t);
-	}
-	free(copy);
+	if (!q->refblocks.dirty)
+		return 0;
+	ret = copies_take(q, &q->refblocks, &c, &n);
+	if (ret)
+		return ret;
+	ret = copies_write(q, c, n);
+	for (size_t i = 0; i < n && ret; i++)
+		qcow2_cache_dirty(&q->refblocks, c[i].t);
+	copies_free(c, n);
 	return ret;
 }
 
@@ -217,8 +277,8 @@ static int write_set(struct qcow2 *q, struct flush_set *s)
 		ret = write_reftable(q);
 	if (!ret && (s->nr_l2 || s->l1_hi))
 		ret = sync_file(q);
-	for (size_t i = 0; i < s->nr_l2 && !ret; i++)
-		ret = qcow2_file_io(q, BLOCK_WRITE, s->l2[i].t->offset, s->l2[i].data, q->cluster_size);
+	if (!ret)
+		ret = copies_write(q, s->l2, s->nr_l2);
 	if (!ret && s->l1_hi) {
 		ret = sync_file(q);
 		if (!ret)
@@ -228,46 +288,71 @@ static int write_set(struct qcow2 *q, struct flush_set *s)
 	return ret ? ret : sync_file(q);
 }
 
-/* The last reference of a cluster goes: its blocks go back to the host, then it may be used again. */
-static int release(struct qcow2 *q, uint64_t cluster)
+/* Clusters whose last reference goes, in runs: their blocks go back to the host before they may be used again. */
+static int discard_all(struct qcow2 *q, const struct flush_set *s)
 {
-	uint64_t count;
-	int ret = qcow2_refcount_get(q, cluster, &count);
+	struct batch b = {0};
+	uint64_t start = 0, n = 0, count;
+	int ret = 0;
 
-	if (!ret && count == 1) {
-		qcow2_meta_remove(q, cluster);
-		if (q->node->discard_unmap)
-			qcow2_file_io(q, BLOCK_DISCARD, cluster << q->cluster_bits, NULL, q->cluster_size);
-	}
-	return ret ? ret : qcow2_refcount_add(q, cluster, 1, -1);
+	for (size_t i = 0; i < s->nr_frees && !ret; i++)
+		for (uint32_t k = 0; k < s->frees[i].clusters && !ret; k++) {
+			const uint64_t cluster = (s->frees[i].offset >> q->cluster_bits) + k;
+			ret = qcow2_refcount_get(q, cluster, &count);
+			if (ret || count != 1)
+				continue;
+			qcow2_meta_remove(q, cluster);
+			if (n && cluster == start + n) {
+				n++;
+				continue;
+			}
+			if (n && q->node->discard_unmap)
+				batch_add(q, &b, BLOCK_DISCARD, start << q->cluster_bits, n << q->cluster_bits, NULL);
+			start = cluster;
+			n = 1;
+		}
+	if (n && q->node->discard_unmap)
+		batch_add(q, &b, BLOCK_DISCARD, start << q->cluster_bits, n << q->cluster_bits, NULL);
+	batch_wait(&b); /* advice: what the host makes of it does not matter */
+	return ret;
 }
 
 static int release_all(struct qcow2 *q, struct flush_set *s)
 {
-	int ret = 0;
+	int ret;
 
 	if (!s->nr_frees)
 		return 0;
+	ret = discard_all(q, s);
 	qcow2_lock_take(&q->alloc);
 	q->inflated_entry = 0; /* its bytes may be used again */
-	for (size_t i = 0; i < s->nr_frees; i++)
-		for (uint32_t k = 0; k < s->frees[i].clusters && !ret; k++)
-			ret = release(q, (s->frees[i].offset >> q->cluster_bits) + k);
+	for (size_t i = 0; i < s->nr_frees && !ret; i++)
+		ret = qcow2_refcount_add(q, s->frees[i].offset >> q->cluster_bits, s->frees[i].clusters, -1);
 	qcow2_lock_give(&q->alloc);
 	return ret;
 }
 
+/* Those who wait while one is on its way share the next. */
 int qcow2_flush_tables(struct qcow2 *q)
 {
+	const uint64_t need = q->flushes_begun + 1;
 	struct flush_set s;
+	uint64_t this;
 	int ret;
 
 	qcow2_lock_take(&q->flush);
+	if (q->flushes_done >= need) {
+		qcow2_lock_give(&q->flush);
+		return 0;
+	}
+	this = ++q->flushes_begun;
 	ret = set_take(q, &s);
 	if (!ret) {
 		ret = write_set(q, &s);
 		if (ret)
 			set_undo(q, &s);
+		else
+			q->flushes_done = this;
 	}
 	qcow2_lock_give(&q->flush);
 	if (!ret)

@@ -209,18 +209,13 @@ void qcow2_l1_set(struct qcow2 *q, uint64_t i, uint64_t entry)
 	q->l1_dirty_hi = MAX(q->l1_dirty_hi, (uint32_t)i + 1);
 }
 
-/* alloc is held: a new table, with the contents of the shared one if there is one. */
-static int l2_make(struct qcow2 *q, uint64_t i, struct qcow2_table **out)
+/* alloc is held: a new table, with the contents of the shared one, `from`, if there is one. */
+static int l2_make(struct qcow2 *q, uint64_t i, const struct qcow2_table *from, struct qcow2_table **out)
 {
 	const uint64_t old = q->l1[i] & QCOW2_OFFSET_MASK;
-	struct qcow2_table *from = NULL;
 	uint64_t cluster, got;
-	int ret = 0;
+	int ret = qcow2_alloc(q, 1, &cluster, &got);
 
-	if (old)
-		ret = qcow2_cache_get(q, &q->l2, old, &from);
-	if (!ret)
-		ret = qcow2_alloc(q, 1, &cluster, &got);
 	if (!ret)
 		ret = qcow2_meta_add(q, cluster);
 	if (!ret)
@@ -231,8 +226,6 @@ static int l2_make(struct qcow2 *q, uint64_t i, struct qcow2_table **out)
 	}
 	if (!ret)
 		qcow2_l1_set(q, i, cluster << q->cluster_bits | QCOW2_ENTRY_COPIED);
-	if (from)
-		qcow2_cache_put(from);
 	return ret;
 }
 
@@ -246,14 +239,22 @@ int qcow2_l2_for_write(struct qcow2 *q, uint64_t offset, struct qcow2_table **ou
 	if (ret)
 		return ret;
 	if (!at || !(q->l1[i] & QCOW2_ENTRY_COPIED)) {
+		struct qcow2_table *from = NULL;
+		bool made;
+		if (at)
+			ret = qcow2_cache_get(q, &q->l2, at, &from);
+		if (ret)
+			return ret;
 		qcow2_lock_take(&q->alloc);
 		/* Another request may have made it while this one waited. */
-		if (!(q->l1[i] & QCOW2_OFFSET_MASK) || !(q->l1[i] & QCOW2_ENTRY_COPIED)) {
-			ret = l2_make(q, i, out);
-			qcow2_lock_give(&q->alloc);
-			return ret;
-		}
+		made = (q->l1[i] & QCOW2_OFFSET_MASK) && (q->l1[i] & QCOW2_ENTRY_COPIED);
+		if (!made)
+			ret = l2_make(q, i, from, out);
 		qcow2_lock_give(&q->alloc);
+		if (from)
+			qcow2_cache_put(from);
+		if (!made)
+			return ret;
 	}
 	return qcow2_cache_get(q, &q->l2, q->l1[i] & QCOW2_OFFSET_MASK, out);
 }
