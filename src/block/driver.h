@@ -113,6 +113,14 @@ int block_file_truncate(struct block_file *f, uint64_t size, enum block_prealloc
 /* Blocking read for headers at open; zeros past the end. */
 int block_file_pread(struct block_file *f, void *buf, size_t len, uint64_t offset);
 
+/* Tests: sees each operation before it starts, and may take the place of its completion. */
+struct block_file_hook {
+	void (*begin)(struct block_file_hook *h, enum block_op op, bool fua, uint64_t offset, uint64_t len,
+		      const struct iovec *iov, int niov, void (**done)(void *opaque, int ret), void **opaque);
+	void (*truncated)(struct block_file_hook *h, uint64_t size); /* the file has a new length */
+};
+void block_file_set_hook(struct block_file *f, struct block_file_hook *h); /* NULL: none; idle */
+
 /*
  * One asynchronous operation. With `fua` a write is followed by fdatasync.
  * done(opaque, ret) runs in the loop's thread, possibly before this returns.

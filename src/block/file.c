@@ -419,6 +419,8 @@ int block_file_truncate(struct block_file *f, uint64_t size, enum block_prealloc
 		return err_set_errno(err, ret, "%llu bytes could not be preallocated", (unsigned long long)size);
 	}
 	f->size = size;
+	if (f->hook)
+		f->hook->truncated(f->hook, size);
 	return 0;
 }
 

@@ -42,6 +42,7 @@ struct block_file {
 	struct file_op *tracked;	 /* O_DIRECT: modifications in flight */
 	struct file_op *waiting, **waiting_tail;
 	struct file_op *free_ops;
+	struct block_file_hook *hook; /* tests */
 };
 
 void block_file_free_ops(struct block_file *f);

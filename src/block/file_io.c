@@ -504,12 +504,19 @@ static void op_start(struct file_op *op)
 	}
 }
 
+void block_file_set_hook(struct block_file *f, struct block_file_hook *h)
+{
+	f->hook = h;
+}
+
 void block_file_submit(struct block_file *f, enum block_op what, bool fua, bool may_unmap, uint64_t offset,
 		       uint64_t len, const struct iovec *iov, int niov, void (*done)(void *opaque, int ret),
 		       void *opaque)
 {
 	struct file_op *op = op_new(f);
 
+	if (unlikely(f->hook))
+		f->hook->begin(f->hook, what, fua, offset, len, iov, niov, &done, &opaque);
 	if (!op) {
 		done(opaque, -ENOMEM);
 		return;

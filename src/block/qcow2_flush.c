@@ -228,30 +228,59 @@ int qcow2_write_refblocks(struct qcow2 *q)
 	return ret;
 }
 
-static int write_reftable(struct qcow2 *q)
-{
-	const uint32_t lo = q->reftable_dirty_lo, hi = q->reftable_dirty_hi;
-	const uint64_t at = q->h.refcount_table_offset;
+/* Changed entries of the refcount table, as they were when the flush began: later ones name blocks of later flushes. */
+struct reftable_copy {
 	uint64_t *be;
-	int ret;
+	uint32_t lo, hi;
+};
 
-	if (!hi)
-		return 0;
-	be = malloc((hi - lo) * 8ull);
-	if (!be)
-		return -ENOMEM;
-	for (uint32_t i = lo; i < hi; i++)
-		st64be(&be[i - lo], q->reftable[i]);
+static int reftable_take(struct qcow2 *q, struct reftable_copy *r)
+{
+	const uint32_t entries = (uint32_t)(((uint64_t)q->h.refcount_table_clusters << q->cluster_bits) / 8);
+
+	r->lo = q->reftable_dirty_lo;
+	r->hi = MIN(q->reftable_dirty_hi, entries); /* what is behind is a larger table's, being made */
+	r->be = NULL;
+	if (r->lo < r->hi) {
+		r->be = malloc((r->hi - r->lo) * 8ull);
+		if (!r->be)
+			return -ENOMEM;
+	}
+	for (uint32_t i = r->lo; i < r->hi; i++)
+		st64be(&r->be[i - r->lo], q->reftable[i]);
 	q->reftable_dirty_lo = UINT32_MAX;
 	q->reftable_dirty_hi = 0;
+	return 0;
+}
+
+static int reftable_write(struct qcow2 *q, struct reftable_copy *r)
+{
+	int ret;
+
+	if (!r->be)
+		return 0;
 	ret = sync_file(q); /* the blocks first */
 	if (!ret)
-		ret = qcow2_file_io(q, BLOCK_WRITE, at + lo * 8ull, be, (hi - lo) * 8ull);
-	if (ret) {
-		q->reftable_dirty_lo = MIN(q->reftable_dirty_lo, lo);
-		q->reftable_dirty_hi = MAX(q->reftable_dirty_hi, hi);
+		ret = qcow2_file_io(q, BLOCK_WRITE, q->h.refcount_table_offset + r->lo * 8ull, r->be,
+				    (r->hi - r->lo) * 8ull);
+	return ret;
+}
+
+static int write_refcounts(struct qcow2 *q)
+{
+	struct reftable_copy r;
+	int ret = reftable_take(q, &r);
+
+	if (ret)
+		return ret;
+	ret = qcow2_write_refblocks(q);
+	if (!ret)
+		ret = reftable_write(q, &r);
+	if (ret && r.be) {
+		q->reftable_dirty_lo = MIN(q->reftable_dirty_lo, r.lo);
+		q->reftable_dirty_hi = MAX(q->reftable_dirty_hi, r.hi);
 	}
-	free(be);
+	free(r.be);
 	return ret;
 }
 
@@ -271,10 +300,8 @@ static int mark_lazy(struct qcow2 *q)
 static int write_set(struct qcow2 *q, struct flush_set *s)
 {
 	const bool lazy = q->lazy && !q->closing && q->refblocks.dirty <= q->refblocks.max / 2;
-	int ret = lazy ? mark_lazy(q) : qcow2_write_refblocks(q);
+	int ret = lazy ? mark_lazy(q) : write_refcounts(q);
 
-	if (!ret && !lazy)
-		ret = write_reftable(q);
 	if (!ret && (s->nr_l2 || s->l1_hi))
 		ret = sync_file(q);
 	if (!ret)
