@@ -20,6 +20,7 @@
 #include "chr/chr.h"
 #include "control/monitor.h"
 #include "control/process.h"
+#include "control/runtime.h"
 #include "io/iothread.h"
 
 struct run {
@@ -413,12 +414,15 @@ static int run_prepare(struct run *r, struct err *err)
 	ret = run_monitors(r, err);
 	if (!ret)
 		ret = process_signals_watch(r->loop, run_quit_signal, run_stats, r);
+	if (!ret)
+		runtime_open(r->loop, r->vm);
 	return ret ? ret : process_daemonize_ready(err);
 }
 
 static void run_destroy(struct run *r)
 {
 	quit_vm = NULL;
+	runtime_close(r->loop);
 	monitor_destroy_all();
 	if (r->vm)
 		vm_destroy(r->vm);

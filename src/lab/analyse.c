@@ -291,6 +291,8 @@ static char *percent_range(struct stats_interval i)
 {
 	if (!isfinite(i.low) || !isfinite(i.high))
 		return strdup("no interval: too few repetitions");
+	if (i.low >= 1.5)
+		return paths_text("95 %% interval %.2f to %.2f times", i.low, i.high);
 	return paths_text("95 %% interval %+.1f to %+.1f %%", (i.low - 1) * 100, (i.high - 1) * 100);
 }
 
@@ -345,6 +347,8 @@ static void say(const struct work *w, json_t *o, const char *what, const char *b
 		json_t *v = json_object();
 		json_object_set_new(v, "text", json_string(text));
 		json_object_set_new(v, "kind", json_string(kind));
+		if (json_object_get(o, "factor"))
+			json_object_set(v, "factor", json_object_get(o, "factor"));
 		json_object_set_new(v, "metric", json_string(w->metric));
 		json_object_set_new(v, "what", json_string(what));
 		json_object_set_new(v, "base", json_string(base));
@@ -562,6 +566,46 @@ static void sort_verdict(json_t *doc)
 	free(v);
 }
 
+/*
+ * The answer in a few words, factor by factor: "drive.if matters: ...". A factor matters when any of its levels makes a
+ * difference in any metric; it does not when all comparisons say so; otherwise the data cannot tell.
+ */
+static void say_lead(json_t *doc, const struct experiment *e)
+{
+	json_t *lead = json_array(), *levels, *v;
+	const char *factor;
+	size_t i;
+
+	json_object_foreach(e->factors, factor, levels)
+	{
+		const char *state = NULL, *largest = NULL;
+		char *text = NULL;
+		json_array_foreach(json_object_get(doc, "verdict"), i, v)
+		{
+			const char *f = json_string_value(json_object_get(v, "factor")),
+				   *s = json_string_value(json_object_get(v, "verdict"));
+			if (!f || strcmp(f, factor))
+				continue;
+			/* The list is sorted: the first is the largest difference, if there is one. */
+			if (!state)
+				largest = json_string_value(json_object_get(v, "text"));
+			if (!state || !strcmp(s, "unknown"))
+				state = state && strcmp(state, "same") ? state : s;
+		}
+		if (!state)
+			text = paths_text("%s: nothing was measured for its levels", factor);
+		else if (!strcmp(state, "same"))
+			text = paths_text("%s makes no measurable difference", factor);
+		else if (!strcmp(state, "unknown"))
+			text = paths_text("%s: the data cannot tell whether it matters", factor);
+		else
+			text = paths_text("%s matters: %s", factor, largest);
+		json_array_append_new(lead, json_string(text ? text : ""));
+		free(text);
+	}
+	json_object_set_new(doc, "lead", lead);
+}
+
 json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 {
 	unsigned complete = analyse_complete_blocks(j);
@@ -595,6 +639,7 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 		say_metric(&w, m);
 	}
 	sort_verdict(w.doc);
+	say_lead(w.doc, j->experiment);
 	collect_failures(&w);
 	json_object_set(w.doc, "facts", json_object_get(j->plan, "facts"));
 	json_object_set(w.doc, "command", json_object_get(j->plan, "command"));

@@ -473,7 +473,3 @@ int bench_main(int argc, char **argv)
 		  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 	return 1;
 }
-int top_main(int argc, char **argv)
-{
-	return 1;
-}

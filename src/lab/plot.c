@@ -14,8 +14,15 @@
 #define INK    "#000001"
 #define ACCENT "#0000a1"
 #define POINTS "#0000b1"
+/* As gnuplot writes them into SVG: three fields of three characters, or hexadecimal. */
 static const char *const replacements[][2] = {
-    {INK, "currentColor"}, {ACCENT, "var(--accent)"}, {POINTS, "var(--points)"}};
+    {"rgb(  0,   0,   1)", "currentColor"},
+    {"rgb(  0,   0, 161)", "var(--accent)"},
+    {"rgb(  0,   0, 177)", "var(--points)"},
+    {INK, "currentColor"},
+    {ACCENT, "var(--accent)"},
+    {POINTS, "var(--points)"},
+};
 
 /* gnuplot's strings in single quotes: a quote is doubled. */
 static void quoted(struct textbuf *out, const char *text)
@@ -126,11 +133,11 @@ int plot_svg(json_t *m, struct textbuf *out, struct err *err)
 	/* From the root element on: an XML declaration has no place inside HTML. */
 	for (char *p = svg ? strstr(svg, "<svg") : NULL; p && *p;) {
 		size_t i = 0;
-		while (i < ARRAY_SIZE(replacements) && strncasecmp(p, replacements[i][0], 7))
+		while (i < ARRAY_SIZE(replacements) && strncasecmp(p, replacements[i][0], strlen(replacements[i][0])))
 			i++;
-		if (*p == '#' && i < ARRAY_SIZE(replacements)) {
+		if (i < ARRAY_SIZE(replacements)) {
 			textbuf_printf(out, "%s", replacements[i][1]);
-			p += 7;
+			p += strlen(replacements[i][0]);
 		} else {
 			textbuf_add(out, p++, 1);
 		}

@@ -24,9 +24,10 @@ static const char style[] =
     "main{max-width:64rem;margin:0 auto;padding:2rem 1.2rem "
     "4rem}h1{font-size:1.7rem;margin:0}h2{font-size:1.2rem;margin:2.2rem 0 .6rem}"
     "h3{font-size:1.05rem;margin:1.6rem 0 .3rem}.dim{color:var(--dim)}"
-    ".lead{font-size:1.3rem;line-height:1.35;margin:1rem 0;padding:1rem 1.2rem;background:var(--soft);border-left:6px "
+    ".lead{font-size:1.2rem;line-height:1.4;margin:1rem 0;padding:1rem 1.2rem;background:var(--soft);border-left:6px "
     "solid var(--accent)}"
-    "ul.verdict{list-style:none;padding:0;margin:0}ul.verdict li{padding:.5rem 0 .5rem .9rem;border-left:4px solid "
+    ".lead div{margin-bottom:.35rem}ul.verdict{list-style:none;padding:0;margin:0}ul.verdict li{padding:.5rem 0 .5rem "
+    ".9rem;border-left:4px solid "
     "var(--line);margin:.45rem 0}"
     "li.worse{border-color:var(--bad)!important}li.better{border-color:var(--good)!important}"
     ".tag{font-weight:700;margin-right:.5em}.worse .tag{color:var(--bad)}.better .tag{color:var(--good)}.same "
@@ -65,49 +66,47 @@ static bool is_one_of(const char *v, const char *a, const char *b)
 
 /* ---- the verdict --------------------------------------------------------------------------- */
 
-/* One sentence for a reader in a hurry. */
+/* For a reader in a hurry: one line for each factor. */
 static void html_lead(json_t *a, struct textbuf *out)
 {
-	json_t *v, *worst = NULL, *list = json_object_get(a, "verdict");
+	json_t *v, *list = json_object_get(a, "verdict"), *lead = json_object_get(a, "lead");
 	size_t i, differ = 0, same = 0, unknown = 0;
 	bool broken = false;
 
 	json_array_foreach(list, i, v)
 	{
 		const char *verdict = text_of(v, "verdict");
-		if (strcmp(text_of(v, "kind"), "effect"))
-			continue;
 		differ += is_one_of(verdict, "less", "more");
 		same += !strcmp(verdict, "same");
 		unknown += !strcmp(verdict, "unknown");
-		if (!worst && is_one_of(verdict, "less", "more"))
-			worst = v;
 	}
 	json_array_foreach(json_object_get(a, "metrics"), i, v)
 	{
 		broken |= is_one_of(text_of(json_object_get(v, "noise"), "verdict"), "less", "more");
 	}
-
-	textbuf_printf(out, "<p class=lead>");
+	textbuf_printf(out, "<div class=lead>");
 	if (broken)
-		textbuf_printf(out, "<b class=failed>This machine was too unsteady: the same cell measured twice gave "
-				    "different results.</b> ");
-	if (worst) {
-		esc(out, text_of(worst, "what"));
-		textbuf_printf(out, " is the setting that matters most: ");
-		esc(out, text_of(worst, "text"));
-		textbuf_printf(out, ". ");
-	} else if (differ + same + unknown == 0) {
-		textbuf_printf(out, "Nothing was compared. ");
-	} else if (!unknown) {
-		textbuf_printf(out, "None of the settings makes a measurable difference. ");
-	} else {
-		textbuf_printf(out, "The measurements cannot tell the settings apart: more repetitions or a quieter "
-				    "machine are needed. ");
+		textbuf_printf(
+		    out, "<div class=failed><b>Do not trust this run: the same cell measured twice gave different "
+			 "results.</b></div>");
+	json_array_foreach(lead, i, v)
+	{
+		textbuf_printf(out, "<div>");
+		esc(out, json_string_value(v));
+		textbuf_printf(out, ".</div>");
 	}
+	if (!json_array_size(lead) && json_array_size(list)) {
+		textbuf_printf(out, "<div>");
+		esc(out, text_of(json_array_get(list, 0), "text"));
+		textbuf_printf(out, ".</div>");
+	}
+	if (json_array_size(json_object_get(a, "failures")))
+		textbuf_printf(out, "<div class=failed>%zu of %d cells failed.</div>",
+			       json_array_size(json_object_get(a, "failures")),
+			       (int)json_integer_value(json_object_get(a, "cells")));
 	textbuf_printf(out,
-		       "<span class=dim>Of %zu comparisons %zu differ, %zu show no measurable difference, %zu cannot "
-		       "be told.</span></p>\n",
+		       "<small class=dim>%zu comparisons: %zu differ, %zu show no measurable difference, %zu cannot be "
+		       "told.</small></div>\n",
 		       differ + same + unknown, differ, same, unknown);
 }
 

@@ -80,6 +80,10 @@ void report_text(json_t *a, struct textbuf *out)
 	size_t i;
 
 	textbuf_printf(out, "%s: %s\n\nVerdict\n", text_of(a, "experiment"), text_of(a, "about"));
+	json_array_foreach(json_object_get(a, "lead"), i, v)
+	{
+		textbuf_printf(out, "  %s.\n", json_string_value(v));
+	}
 	if (!json_array_size(list))
 		textbuf_printf(out, "  nothing to compare yet: %d complete blocks\n",
 			       (int)json_integer_value(json_object_get(a, "blocks")));

@@ -598,6 +598,41 @@ def case_daemonize():
     assert p.returncode == 1 and "daemonize" in p.stderr, p
 
 
+def case_top():
+    """kelvin top finds this user's machines through the runtime folder, which only he may enter, and reads their counters."""
+    runtime = tempfile.mkdtemp(dir=DIR)
+    env = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+    folder = os.path.join(runtime, "kelvin")
+
+    def machines():
+        p = subprocess.run([KELVIN, "top", "--once", "--json", "--interval", "0.2"], capture_output=True, text=True, timeout=PATIENCE, env=env)
+        assert p.returncode == 0, p
+        return json.loads(p.stdout)["machines"]
+
+    with Machine("-name", "the machine", env=env) as m:
+        pid = str(m.process.pid)
+        wait_for("the socket", lambda: os.path.exists(os.path.join(folder, pid + ".sock")))
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+        # Left over from a machine that was killed: it is not shown, and goes.
+        stale = socket.socket(socket.AF_UNIX)
+        stale.bind(os.path.join(folder, "1.sock"))
+        stale.close()
+        got = machines()
+        assert list(got) == [pid] and got[pid]["name"] == "the machine" and got[pid]["accel"] == "soft", got
+        assert got[pid]["totals"]["vcpu.insns"] == 0 and "exits" in got[pid]["rates"], got
+        assert os.listdir(folder) == [pid + ".sock"]
+        text = subprocess.run([KELVIN, "top", "--once", "--interval", "0.2"], capture_output=True, text=True, timeout=PATIENCE, env=env).stdout
+        assert "1 machine" in text and "the machine" in text, text
+    assert os.listdir(folder) == [] and machines() == {}
+    # A folder that others may write to is not used; the machine runs all the same.
+    os.chmod(folder, 0o777)
+    with Machine("-monitor", f"unix:{path('hmp')},server=on,wait=off", env=env):
+        wait_for("the monitor", lambda: os.path.exists(path("hmp")))
+        assert os.listdir(folder) == []
+    os.rmdir(folder)
+    os.rmdir(runtime)
+
+
 def case_wait():
     """server=on waits for its client before the machine exists; a signal ends the wait and cleans up."""
     p = start("-display", "none", "-qmp", f"unix:{path('wait')},server=on", stderr=subprocess.PIPE, text=True)
