@@ -456,7 +456,7 @@ static int cmd_serve(int argc, char **argv)
 		return 1;
 	}
 	json_object_foreach(json_object_get(job, "env"), key, value)
-	    setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
+		setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
 	/* The host baseline without the root image: these files lie elsewhere. */
 	if (getenv("KELVIN_LAB_DIR"))
 		setenv("LAB_DIR", getenv("KELVIN_LAB_DIR"), 1);

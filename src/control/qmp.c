@@ -145,8 +145,7 @@ static int qmp_check_args(const struct qmp_command *c, json_t *args, struct err 
 			return err_set(err, -EINVAL, "Invalid parameter type for '%s', expected: %s", a->name,
 				       kinds[a->kind]);
 	}
-	json_object_foreach(args, key, value)
-	{
+	json_object_foreach(args, key, value) {
 		const struct qmp_arg *a = c->args;
 		while (a && a->name && strcmp(a->name, key))
 			a++;
@@ -170,12 +169,12 @@ static void qmp_negotiate(struct qmp *q, json_t *args, json_t *id)
 	json_t *value, *want;
 	char text[120];
 
-	json_object_foreach(args, key, value) if (strcmp(key, "enable"))
-	{
-		snprintf(text, sizeof(text), "Parameter '%.60s' is unexpected", key);
-		qmp_reply_error(q, "GenericError", text, id);
-		return;
-	}
+	json_object_foreach(args, key, value)
+		if (strcmp(key, "enable")) {
+			snprintf(text, sizeof(text), "Parameter '%.60s' is unexpected", key);
+			qmp_reply_error(q, "GenericError", text, id);
+			return;
+		}
 	want = json_object_get(args, "enable");
 	if (want && !json_is_array(want)) {
 		qmp_reply_error(q, "GenericError", "Invalid parameter type for 'enable', expected: array", id);
@@ -237,8 +236,7 @@ static void qmp_handle(struct qmp *q, json_t *request)
 	}
 	json_t *id = json_object_get(request, "id"), *args = json_object_get(request, "arguments");
 	json_t *execute = json_object_get(request, "execute");
-	json_object_foreach(request, key, value)
-	{
+	json_object_foreach(request, key, value) {
 		if (!strcmp(key, "execute") || !strcmp(key, "arguments") || !strcmp(key, "id"))
 			continue;
 		snprintf(text, sizeof(text), "QMP input member '%.60s' is unexpected", key);

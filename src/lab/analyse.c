@@ -59,21 +59,17 @@ static json_t *metric_list(const struct work *w)
 	const char *name;
 	size_t i, k;
 
-	json_array_foreach(w->j->trials, i, trial)
-	{
-		json_object_foreach(json_object_get(trial, "metrics"), name, m)
-		{
+	json_array_foreach(w->j->trials, i, trial) {
+		json_object_foreach(json_object_get(trial, "metrics"), name, m) {
 			bool wanted = !want && !strchr(name, ':'), have = false;
 			json_t *o;
-			json_array_foreach(want, k, o)
-			{
+			json_array_foreach(want, k, o) {
 				/* "*:cpu" asks for that of every phase. */
 				const char *text = json_string_value(o), *colon = strchr(name, ':');
 				wanted |= text && (!strcmp(text, name) ||
 						   (text[0] == '*' && colon && !strcmp(text + 1, colon)));
 			}
-			json_array_foreach(list, k, o)
-			{
+			json_array_foreach(list, k, o) {
 				have |= !strcmp(json_string_value(json_object_get(o, "name")), name);
 			}
 			if (wanted && !have)
@@ -146,8 +142,7 @@ static bool same_but(json_t *a, json_t *b, const char *but)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(a, key, value)
-	{
+	json_object_foreach(a, key, value) {
 		if (strcmp(key, but) && !json_equal(value, json_object_get(b, key)))
 			return false;
 	}
@@ -441,11 +436,9 @@ static json_t *metric_json(struct work *w, struct families *f)
 		json_decref(to_host);
 		json_array_append_new(cells, o);
 	}
-	json_object_foreach(e->factors, factor, levels)
-	{
+	json_object_foreach(e->factors, factor, levels) {
 		json_t *base = base_level(e, factor, levels);
-		json_array_foreach(levels, k, level)
-		{
+		json_array_foreach(levels, k, level) {
 			if (json_equal(level, base))
 				continue;
 			json_t *o = json_pack("{s:s,s:O,s:O}", "factor", factor, "level", level, "base", base);
@@ -474,8 +467,10 @@ static void say_metric(struct work *w, json_t *m)
 	size_t i;
 
 	use_metric(w, m);
-	json_array_foreach(json_object_get(m, "effects"), i, o)
-	{
+	json_array_foreach(json_object_get(m, "effects"), i, o) {
+		/* Nothing measured: the failures say why. */
+		if (!json_integer_value(json_object_get(o, "n")))
+			continue;
 		const char *factor = json_string_value(json_object_get(o, "factor"));
 		char *what = paths_text("%s=%s", factor, json_string_value(json_object_get(o, "level")));
 		char *base = paths_text("%s=%s", factor, json_string_value(json_object_get(o, "base")));
@@ -485,8 +480,7 @@ static void say_metric(struct work *w, json_t *m)
 		free(what);
 		free(base);
 	}
-	json_array_foreach(json_object_get(m, "cells"), i, o)
-	{
+	json_array_foreach(json_object_get(m, "cells"), i, o) {
 		json_t *h = json_object_get(o, "to_host");
 		if (!h || i != x->reference)
 			continue;
@@ -506,8 +500,7 @@ static void collect_failures(const struct work *w)
 	for (size_t c = 0; c < m->n; c++) {
 		json_int_t count = 0, good = 0;
 		const char *cause = NULL;
-		json_array_foreach(w->j->trials, i, o)
-		{
+		json_array_foreach(w->j->trials, i, o) {
 			if (strcmp(json_string_value(json_object_get(o, "cell")), m->cell[c].label))
 				continue;
 			bool ok = !strcmp(json_string_value(json_object_get(o, "status")), "ok");
@@ -521,12 +514,10 @@ static void collect_failures(const struct work *w)
 					      json_pack("{s:s,s:s,s:I,s:I}", "cell", m->cell[c].label, "cause",
 							cause ? cause : "", "count", count, "good", good));
 	}
-	json_array_foreach(w->j->trials, i, o)
-	{
+	json_array_foreach(w->j->trials, i, o) {
 		json_t *note;
 		size_t k;
-		json_array_foreach(json_object_get(o, "notes"), k, note)
-		{
+		json_array_foreach(json_object_get(o, "notes"), k, note) {
 			json_int_t n = json_integer_value(json_object_get(notes, json_string_value(note)));
 			json_object_set_new(notes, json_string_value(note), json_integer(n + 1));
 		}
@@ -576,12 +567,10 @@ static void say_lead(json_t *doc, const struct experiment *e)
 	const char *factor;
 	size_t i;
 
-	json_object_foreach(e->factors, factor, levels)
-	{
+	json_object_foreach(e->factors, factor, levels) {
 		const char *state = NULL, *largest = NULL;
 		char *text = NULL;
-		json_array_foreach(json_object_get(doc, "verdict"), i, v)
-		{
+		json_array_foreach(json_object_get(doc, "verdict"), i, v) {
 			const char *f = json_string_value(json_object_get(v, "factor")),
 				   *s = json_string_value(json_object_get(v, "verdict"));
 			if (!f || strcmp(f, factor))
@@ -623,8 +612,7 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 	json_object_set_new(w.doc, "tolerance", json_real(j->experiment->tolerance));
 	json_object_set_new(w.doc, "reference", json_string(j->matrix.cell[j->matrix.reference].label));
 	json_object_set_new(w.doc, "verdict", json_array());
-	json_array_foreach(list, i, m)
-	{
+	json_array_foreach(list, i, m) {
 		use_metric(&w, m);
 		json_array_append_new(metrics, metric_json(&w, &f));
 	}
@@ -634,8 +622,7 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 	family_judge(&f.noise, alpha, j->experiment->tolerance);
 	json_object_set_new(w.doc, "settled", json_boolean(settled && json_array_size(metrics)));
 	json_object_set_new(w.doc, "metrics", metrics);
-	json_array_foreach(metrics, i, m)
-	{
+	json_array_foreach(metrics, i, m) {
 		say_metric(&w, m);
 	}
 	sort_verdict(w.doc);

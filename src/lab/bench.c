@@ -185,8 +185,7 @@ static int apply_changes(struct experiment *e, json_t *changes, struct err *err)
 	size_t i;
 	int ret = 0;
 
-	json_array_foreach(changes, i, c)
-	{
+	json_array_foreach(changes, i, c) {
 		const char *option = json_string_value(json_array_get(c, 0)),
 			   *value = json_string_value(json_array_get(c, 1));
 		if (ret)
@@ -363,8 +362,7 @@ static size_t cell_values(const struct journal *j, const char *cell, const char 
 	json_t *t;
 	size_t n = 0, i;
 
-	json_array_foreach(j->trials, i, t)
-	{
+	json_array_foreach(j->trials, i, t) {
 		double v =
 		    json_number_value(json_object_get(json_object_get(json_object_get(t, "metrics"), metric), "value"));
 		if (!strcmp(json_string_value(json_object_get(t, "cell")), cell) && v > 0 && n < room &&
@@ -383,8 +381,7 @@ static void compare_metric(struct journal *j, json_t *m)
 	printf("\n%s (%s, %s is better)\n  %-40s %-12s %-12s %s\n", metric,
 	       json_string_value(json_object_get(m, "unit")), json_string_value(json_object_get(m, "better")), "cell",
 	       "first", "second", "second / first, 95 % interval");
-	json_array_foreach(json_object_get(m, "cells"), i, c)
-	{
+	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		static double x[2][10000];
 		const char *cell = json_string_value(json_object_get(c, "label"));
 		size_t n = cell_values(&j[0], cell, metric, x[0], ARRAY_SIZE(x[0])),
@@ -418,8 +415,7 @@ static int cmd_compare(int argc, char **argv)
 	       "are for each line alone\n",
 	       argv[1], argv[2]);
 	json_t *a = analyse_final(&j[0]);
-	json_array_foreach(json_object_get(a, "metrics"), i, m)
-	{
+	json_array_foreach(json_object_get(a, "metrics"), i, m) {
 		compare_metric(j, m);
 	}
 	json_decref(a);

@@ -71,8 +71,7 @@ static int add_options(struct command *m, const struct cell *c)
 	for (size_t i = 0; i < ARRAY_SIZE(defaults) && !ret; i++)
 		if (!json_object_get(c->settings, defaults[i].key))
 			ret = args(m, defaults[i].option, strdup(defaults[i].value));
-	json_object_foreach(c->settings, key, value)
-	{
+	json_object_foreach(c->settings, key, value) {
 		const char *v = json_string_value(value);
 		if (ret || is_own(key) || !strcmp(v, "default"))
 			continue;
@@ -90,8 +89,7 @@ static int add_disk(struct command *m, const struct cell *c, const struct trial_
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(c->settings, key, value)
-	{
+	json_object_foreach(c->settings, key, value) {
 		const char *v = json_string_value(value);
 		if (strncmp(key, "drive.", 6) || !strcmp(key, "drive.if") || !strcmp(key, "drive.format") ||
 		    !strcmp(v, "default"))

@@ -65,16 +65,14 @@ static int check_texts(json_t *o, const char *what, bool lists, struct err *err)
 
 	if (!json_is_object(o))
 		return err_set(err, -EINVAL, "'%s' must be a mapping", what);
-	json_object_foreach(o, key, value)
-	{
+	json_object_foreach(o, key, value) {
 		if (!lists && !json_is_string(value))
 			return err_set(err, -EINVAL, "'%s: %s' must be a text", what, key);
 		if (lists && !json_is_array(value))
 			return err_set(err, -EINVAL, "'%s: %s' must be a list of levels", what, key);
 		if (lists && !json_array_size(value))
 			return err_set(err, -EINVAL, "'%s: %s' has no levels", what, key);
-		json_array_foreach(value, i, item)
-		{
+		json_array_foreach(value, i, item) {
 			if (!json_is_string(item))
 				return err_set(err, -EINVAL, "'%s: %s': level %zu is not a text", what, key, i + 1);
 		}
@@ -117,8 +115,7 @@ int experiment_settle(struct experiment *e, struct err *err)
 	json_t *value;
 	int ret = 0;
 
-	json_object_foreach(doc, key, value)
-	{
+	json_object_foreach(doc, key, value) {
 		bool known = false;
 		for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 			known |= !strcmp(keys[i], key);
@@ -165,8 +162,7 @@ int experiment_settle(struct experiment *e, struct err *err)
 			      e->workload->name);
 	if (ret)
 		return ret;
-	json_object_foreach(e->factors, key, value)
-	{
+	json_object_foreach(e->factors, key, value) {
 		json_object_del(e->settings, key);
 	}
 	return 0;
@@ -181,8 +177,7 @@ static int settle_params(struct experiment *e, struct err *err)
 
 	if (ret)
 		return ret;
-	json_object_foreach(params, key, value)
-	{
+	json_object_foreach(params, key, value) {
 		char *full = paths_text("work.%s", key);
 		if (full && !json_object_get(e->settings, full))
 			json_object_set(e->settings, full, value);
@@ -314,12 +309,10 @@ static bool rule_matches(json_t *rule, json_t *settings)
 	json_t *want, *item;
 	size_t i;
 
-	json_object_foreach(rule, key, want)
-	{
+	json_object_foreach(rule, key, want) {
 		const char *have = json_string_value(json_object_get(settings, key));
 		bool hit = have && json_is_string(want) && !strcmp(have, json_string_value(want));
-		json_array_foreach(want, i, item)
-		{
+		json_array_foreach(want, i, item) {
 			hit |= have && json_is_string(item) && !strcmp(have, json_string_value(item));
 		}
 		if (!hit)
@@ -333,8 +326,7 @@ static bool excluded(const struct experiment *e, json_t *settings)
 	json_t *rule;
 	size_t i;
 
-	json_array_foreach(e->constraints, i, rule)
-	{
+	json_array_foreach(e->constraints, i, rule) {
 		if (json_object_size(rule) && rule_matches(rule, settings))
 			return true;
 	}
@@ -347,8 +339,7 @@ static char *label_of(json_t *levels)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(levels, key, value)
-	{
+	json_object_foreach(levels, key, value) {
 		char *more =
 		    label ? paths_text("%s%s%s=%s", label, *label ? " " : "", key, json_string_value(value)) : NULL;
 		free(label);
@@ -383,8 +374,7 @@ int matrix_make(const struct experiment *e, struct matrix *m, struct err *err)
 	json_t *list;
 
 	*m = (struct matrix){0};
-	json_object_foreach(e->factors, key, list)
-	{
+	json_object_foreach(e->factors, key, list) {
 		total *= json_array_size(list);
 		if (total > 2000)
 			return err_set(err, -E2BIG, "the experiment has more than 2000 cells: fix some of the factors");
@@ -392,8 +382,7 @@ int matrix_make(const struct experiment *e, struct matrix *m, struct err *err)
 	for (size_t number = 0; number < total; number++) {
 		json_t *levels = json_object(), *settings = json_deep_copy(e->settings);
 		size_t rest = number, block = total;
-		json_object_foreach(e->factors, key, list)
-		{
+		json_object_foreach(e->factors, key, list) {
 			block /= json_array_size(list);
 			json_t *level = json_array_get(list, rest / block);
 			rest %= block;

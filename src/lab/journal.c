@@ -137,8 +137,7 @@ json_t *journal_find(const struct journal *j, unsigned block, const char *label)
 	json_t *o;
 	size_t i;
 
-	json_array_foreach(j->trials, i, o)
-	{
+	json_array_foreach(j->trials, i, o) {
 		if (json_integer_value(json_object_get(o, "block")) == block &&
 		    !strcmp(json_string_value(json_object_get(o, "cell")), label))
 			return o;

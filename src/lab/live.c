@@ -52,8 +52,7 @@ static void cell_line(const struct live *l, const struct cell *c, char *out, siz
 	const char *name = NULL, *unit = "", *cause = "";
 	json_t *t, *m;
 
-	json_array_foreach(l->j->trials, i, t)
-	{
+	json_array_foreach(l->j->trials, i, t) {
 		if (strcmp(json_string_value(json_object_get(t, "cell")), c->label))
 			continue;
 		if (strcmp(json_string_value(json_object_get(t, "status")), "ok")) {
@@ -128,8 +127,7 @@ void live_result(struct live *l, json_t *trial, double used_s)
 	if (strcmp(status, "ok"))
 		fprintf(stderr, "%s: %s", status, json_string_value(json_object_get(trial, "cause")));
 	else
-		json_object_foreach(json_object_get(trial, "metrics"), name, m)
-		{
+		json_object_foreach(json_object_get(trial, "metrics"), name, m) {
 			if (!strchr(name, ':'))
 				fprintf(stderr, "%s %.4g %s  ", name, json_number_value(json_object_get(m, "value")),
 					json_string_value(json_object_get(m, "unit")));

@@ -148,8 +148,7 @@ int planted_command(const struct journal *j, size_t runs, double plant, struct e
 	bool kept = true, any = false;
 	size_t i;
 
-	json_array_foreach(json_object_get(a, "metrics"), i, m)
-	{
+	json_array_foreach(json_object_get(a, "metrics"), i, m) {
 		const char *name = json_string_value(json_object_get(m, "name"));
 		size_t rows, columns;
 		double *noise = recorded_noise(j, name, &rows, &columns);

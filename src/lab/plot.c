@@ -42,8 +42,7 @@ static void script(json_t *m, const char *terminal, const char *output, struct t
 	quoted(out, output);
 	textbuf_printf(out, "\nset key off\nset border 1 lc rgb '" INK "'\nset xtics nomirror textcolor rgb '" INK "'\n"
 			    "set ytics nomirror scale 0 textcolor rgb '" INK "' (");
-	json_array_foreach(cells, i, c)
-	{
+	json_array_foreach(cells, i, c) {
 		textbuf_printf(out, "%s", i ? ", " : "");
 		quoted(out, json_string_value(json_object_get(c, "label")));
 		textbuf_printf(out, " %zu", n - i);
@@ -56,17 +55,14 @@ static void script(json_t *m, const char *terminal, const char *output, struct t
 	quoted(out, label ? label : "");
 	free(label);
 	textbuf_printf(out, " noenhanced textcolor rgb '" INK "'\nset ytics noenhanced\n$points << EOD\n");
-	json_array_foreach(cells, i, c)
-	{
-		json_array_foreach(json_object_get(c, "values"), k, v)
-		{
+	json_array_foreach(cells, i, c) {
+		json_array_foreach(json_object_get(c, "values"), k, v) {
 			if (json_is_number(v))
 				textbuf_printf(out, "%g %zu\n", json_number_value(v), n - i);
 		}
 	}
 	textbuf_printf(out, "EOD\n$means << EOD\n");
-	json_array_foreach(cells, i, c)
-	{
+	json_array_foreach(cells, i, c) {
 		json_t *mean = json_object_get(c, "mean"), *ci = json_object_get(c, "ci");
 		if (!json_is_number(mean))
 			continue;
@@ -105,8 +101,7 @@ static bool drawable(json_t *m)
 	json_t *c;
 	size_t i;
 
-	json_array_foreach(json_object_get(m, "cells"), i, c)
-	{
+	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		if (json_is_number(json_object_get(c, "mean")))
 			return true;
 	}

@@ -73,15 +73,13 @@ static void html_lead(json_t *a, struct textbuf *out)
 	size_t i, differ = 0, same = 0, unknown = 0;
 	bool broken = false;
 
-	json_array_foreach(list, i, v)
-	{
+	json_array_foreach(list, i, v) {
 		const char *verdict = text_of(v, "verdict");
 		differ += is_one_of(verdict, "less", "more");
 		same += !strcmp(verdict, "same");
 		unknown += !strcmp(verdict, "unknown");
 	}
-	json_array_foreach(json_object_get(a, "metrics"), i, v)
-	{
+	json_array_foreach(json_object_get(a, "metrics"), i, v) {
 		broken |= is_one_of(text_of(json_object_get(v, "noise"), "verdict"), "less", "more");
 	}
 	textbuf_printf(out, "<div class=lead>");
@@ -89,8 +87,7 @@ static void html_lead(json_t *a, struct textbuf *out)
 		textbuf_printf(
 		    out, "<div class=failed><b>Do not trust this run: the same cell measured twice gave different "
 			 "results.</b></div>");
-	json_array_foreach(lead, i, v)
-	{
+	json_array_foreach(lead, i, v) {
 		textbuf_printf(out, "<div>");
 		esc(out, json_string_value(v));
 		textbuf_printf(out, ".</div>");
@@ -121,8 +118,7 @@ static void html_verdict(json_t *a, struct textbuf *out)
 	textbuf_printf(out, "<h2>Verdict</h2>\n");
 	html_lead(a, out);
 	textbuf_printf(out, "<ul class=verdict>\n");
-	json_array_foreach(json_object_get(a, "verdict"), i, v)
-	{
+	json_array_foreach(json_object_get(a, "verdict"), i, v) {
 		const char *judgement = text_of(v, "judgement"), *tag = "";
 		for (size_t k = 0; k < sizeof(tags) / sizeof(tags[0]); k++)
 			if (!strcmp(tags[k].judgement, judgement))
@@ -139,8 +135,7 @@ static void html_verdict(json_t *a, struct textbuf *out)
 	textbuf_printf(out, "</ul>\n");
 	if (json_array_size(json_object_get(a, "failures")))
 		textbuf_printf(out, "<h3>Cells that failed</h3>\n<ul>\n");
-	json_array_foreach(json_object_get(a, "failures"), i, v)
-	{
+	json_array_foreach(json_object_get(a, "failures"), i, v) {
 		textbuf_printf(out, "<li><b>");
 		esc(out, text_of(v, "cell"));
 		textbuf_printf(out, "</b> (%d times): <span class=failed>",
@@ -171,8 +166,7 @@ static void html_metric(json_t *m, struct textbuf *out)
 	bool host = false;
 	size_t i;
 
-	json_array_foreach(json_object_get(m, "cells"), i, c)
-	{
+	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		host |= json_object_get(c, "to_host") != NULL;
 	}
 
@@ -191,8 +185,7 @@ static void html_metric(json_t *m, struct textbuf *out)
 		       "class=n>median<th class=n>"
 		       "ratio to the reference%s</tr>\n",
 		       host ? "<th class=n>ratio to the host" : "");
-	json_array_foreach(json_object_get(m, "cells"), i, c)
-	{
+	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		json_t *r = json_object_get(c, "to_reference"), *h = json_object_get(c, "to_host");
 		textbuf_printf(out, "<tr><td>");
 		esc(out, text_of(c, "label"));
@@ -228,8 +221,7 @@ static void html_pairs(json_t *o, const char *title, struct textbuf *out)
 	json_t *v;
 
 	textbuf_printf(out, "<h3>%s</h3>\n<div class=scroll><table>\n", title);
-	json_object_foreach(o, key, v)
-	{
+	json_object_foreach(o, key, v) {
 		textbuf_printf(out, "<tr><td>");
 		esc(out, key);
 		textbuf_printf(out, "<td>");
@@ -282,8 +274,7 @@ void report_html(json_t *a, const struct journal *j, struct textbuf *out)
 		       (int)json_integer_value(json_object_get(a, "cells")));
 	esc(out, text_of(a, "reference"));
 	textbuf_printf(out, ".</p>\n");
-	json_array_foreach(json_object_get(a, "metrics"), i, m)
-	{
+	json_array_foreach(json_object_get(a, "metrics"), i, m) {
 		html_metric(m, out);
 	}
 

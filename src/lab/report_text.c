@@ -39,8 +39,7 @@ static void metric_text(json_t *m, struct textbuf *out)
 	textbuf_printf(out, "\n%s (%s, %s is better)\n", text_of(m, "name"), text_of(m, "unit"), text_of(m, "better"));
 	textbuf_printf(out, "  %-34s %3s  %-26s %-9s %-23s %s\n", "cell", "n", "mean [95 % interval]", "median",
 		       "to the reference", "to the host");
-	json_array_foreach(json_object_get(m, "cells"), i, c)
-	{
+	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		size_t start = out->len;
 		textbuf_printf(out, "  %-34.48s %3d  ", text_of(c, "label"),
 			       (int)json_integer_value(json_object_get(c, "n")));
@@ -80,36 +79,33 @@ void report_text(json_t *a, struct textbuf *out)
 	size_t i;
 
 	textbuf_printf(out, "%s: %s\n\nVerdict\n", text_of(a, "experiment"), text_of(a, "about"));
-	json_array_foreach(json_object_get(a, "lead"), i, v)
-	{
+	json_array_foreach(json_object_get(a, "lead"), i, v) {
 		textbuf_printf(out, "  %s.\n", json_string_value(v));
 	}
 	if (!json_array_size(list))
 		textbuf_printf(out, "  nothing to compare yet: %d complete blocks\n",
 			       (int)json_integer_value(json_object_get(a, "blocks")));
-	json_array_foreach(list, i, v)
-	{
+	if (json_array_size(list))
+		textbuf_printf(out, "\nEach comparison, the largest difference first\n");
+	json_array_foreach(list, i, v) {
 		textbuf_printf(out, "  - %s\n", text_of(v, "text"));
 		if (json_object_get(v, "why"))
 			textbuf_printf(out, "      because %s\n", text_of(json_object_get(v, "why"), "text"));
 	}
-	json_array_foreach(json_object_get(a, "metrics"), i, v)
-	{
+	json_array_foreach(json_object_get(a, "metrics"), i, v) {
 		metric_text(v, out);
 	}
 
 	if (json_array_size(json_object_get(a, "failures")))
 		textbuf_printf(out, "\nCells that failed\n");
-	json_array_foreach(json_object_get(a, "failures"), i, v)
-	{
+	json_array_foreach(json_object_get(a, "failures"), i, v) {
 		textbuf_printf(out, "  - %s (%d times): %s\n", text_of(v, "cell"),
 			       (int)json_integer_value(json_object_get(v, "count")), text_of(v, "cause"));
 	}
 
 	if (json_object_size(json_object_get(a, "notes")))
 		textbuf_printf(out, "\nNotes\n");
-	json_object_foreach(json_object_get(a, "notes"), key, v)
-	{
+	json_object_foreach(json_object_get(a, "notes"), key, v) {
 		textbuf_printf(out, "  - %s (%d trials)\n", key, (int)json_integer_value(v));
 	}
 
@@ -144,8 +140,7 @@ void report_csv(const struct journal *j, struct textbuf *out)
 	size_t i;
 
 	textbuf_printf(out, "block,cell,status,metric,value,unit,better,cause\n");
-	json_array_foreach(j->trials, i, t)
-	{
+	json_array_foreach(j->trials, i, t) {
 		json_t *metrics = json_object_get(t, "metrics");
 		int block = (int)json_integer_value(json_object_get(t, "block"));
 		if (!json_object_size(metrics)) {
@@ -155,8 +150,7 @@ void report_csv(const struct journal *j, struct textbuf *out)
 			csv_text(out, text_of(t, "cause"));
 			textbuf_printf(out, "\n");
 		}
-		json_object_foreach(metrics, name, m)
-		{
+		json_object_foreach(metrics, name, m) {
 			textbuf_printf(out, "%d,", block);
 			csv_text(out, text_of(t, "cell"));
 			textbuf_printf(out, ",%s,", text_of(t, "status"));
@@ -189,8 +183,7 @@ static int write_pngs(const struct journal *j, json_t *a, struct err *err)
 	size_t i;
 	int ret = 0;
 
-	json_array_foreach(json_object_get(a, "metrics"), i, m)
-	{
+	json_array_foreach(json_object_get(a, "metrics"), i, m) {
 		char *path = paths_text("%s/%s.png", j->dir, text_of(m, "name"));
 		for (char *p = path ? path + strlen(j->dir) + 1 : NULL; p && *p; p++)
 			if (*p == '/' || *p == ':')

@@ -35,8 +35,7 @@ static double used_seconds(const struct journal *j)
 	json_t *t;
 	size_t i;
 
-	json_array_foreach(j->trials, i, t)
-	{
+	json_array_foreach(j->trials, i, t) {
 		s += json_number_value(json_object_get(t, "wall_s"));
 	}
 	return s;

@@ -162,8 +162,7 @@ json_t *sample_delta(json_t *a, json_t *b)
 	json_t *o = json_object(), *value;
 	const char *key;
 
-	json_object_foreach(b, key, value)
-	{
+	json_object_foreach(b, key, value) {
 		json_t *before = json_object_get(a, key);
 		size_t n = strlen(key);
 		if (n > 4 && !strcmp(key + n - 4, "_now"))

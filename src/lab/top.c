@@ -102,14 +102,12 @@ static void add_rates(json_t *before, json_t *now)
 	const char *pid, *key;
 	json_t *m, *v;
 
-	json_object_foreach(now, pid, m)
-	{
+	json_object_foreach(now, pid, m) {
 		json_t *old = json_object_get(before, pid), *rates = json_object();
 		double seconds =
 		    json_number_value(json_object_get(m, "at")) - json_number_value(json_object_get(old, "at"));
 		json_t *delta = old ? sample_delta(json_object_get(old, "totals"), json_object_get(m, "totals")) : NULL;
-		json_object_foreach(delta, key, v)
-		{
+		json_object_foreach(delta, key, v) {
 			size_t n = strlen(key);
 			bool level = n > 4 && !strcmp(key + n - 4, "_now");
 			json_object_set_new(
@@ -184,8 +182,7 @@ static void print_devices(struct textbuf *out, json_t *m)
 	json_t *v;
 	char text[16];
 
-	json_object_foreach(json_object_get(m, "rates"), key, v)
-	{
+	json_object_foreach(json_object_get(m, "rates"), key, v) {
 		const char *dot = strrchr(key, '.');
 		if (!dot ||
 		    (strcmp(dot, ".chains") && strcmp(dot, ".requests") && strcmp(dot, ".tx_bytes") &&
@@ -212,8 +209,7 @@ static void screen(json_t *now, struct textbuf *out)
 	textbuf_printf(out, "%zu machine%s\n", json_object_size(now), json_object_size(now) == 1 ? "" : "s");
 	textbuf_printf(out, "%8s %-20s %-5s %-10s %5s %7s %7s %7s %9s %9s\n", "PID", "NAME", "ACCEL", "STATE", "VCPUS",
 		       "CPU %", "user %", "sys %", "exits/s", "peak MiB");
-	json_object_foreach(now, pid, m)
-	{
+	json_object_foreach(now, pid, m) {
 		const char *name = json_string_value(json_object_get(m, "name"));
 		short_number(text, rate(m, "exits"));
 		textbuf_printf(out, "%8s %-20.20s %-5.5s %-10.10s %5d %7.1f %7.1f %7.1f %9s %9.0f\n", pid,
@@ -223,8 +219,7 @@ static void screen(json_t *now, struct textbuf *out)
 			       (rate(m, "vmm.user") + rate(m, "vmm.guest")) * 100, rate(m, "vmm.system") * 100, text,
 			       rate(m, "vmm.peak_kib_now") / 1024);
 	}
-	json_object_foreach(now, pid, m)
-	{
+	json_object_foreach(now, pid, m) {
 		textbuf_printf(out, "\n%s %s\n", pid, json_string_value(json_object_get(m, "name")));
 		for (size_t g = 0; g < ARRAY_SIZE(groups); g++) {
 			struct textbuf line = {0};

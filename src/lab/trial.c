@@ -75,8 +75,7 @@ static void note(struct trial *t, const char *text)
 	json_t *have;
 	size_t i;
 
-	json_array_foreach(t->notes, i, have)
-	{
+	json_array_foreach(t->notes, i, have) {
 		if (!strcmp(json_string_value(have), text))
 			return;
 	}
@@ -171,8 +170,7 @@ static void send_job(struct trial *t)
 		free(scratch);
 		json_object_set_new(env, "LAB_DISK", json_string(t->disk.path ? t->disk.path : ""));
 	}
-	json_object_foreach(t->c->settings, key, value)
-	{
+	json_object_foreach(t->c->settings, key, value) {
 		static const char *const prefix[][2] = {{"work.", "P_"}, {"guest.", "G_"}};
 		for (size_t i = 0; i < ARRAY_SIZE(prefix); i++) {
 			size_t n = strlen(prefix[i][0]);
@@ -213,8 +211,7 @@ static void on_hello(struct trial *t, json_t *o)
 		const char *key;
 		json_t *value;
 		void *next;
-		json_object_foreach_safe(outside, next, key, value)
-		{
+		json_object_foreach_safe(outside, next, key, value) {
 			if (!strncmp(key, "host.", 5) || !strncmp(key, "disk.", 5))
 				json_object_del(outside, key);
 		}

@@ -24,8 +24,7 @@ static void add_all(json_t *out, const char *prefix, json_t *counters)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(counters, key, value)
-	{
+	json_object_foreach(counters, key, value) {
 		char name[160];
 		snprintf(name, sizeof(name), "%s.%s", prefix, key);
 		if (json_is_number(value) && strcmp(key, "index"))
@@ -42,15 +41,13 @@ static void kelvin_counters(json_t *reply, json_t *out)
 	json_t *o;
 	size_t i;
 
-	json_array_foreach(json_object_get(reply, "vcpus"), i, o)
-	{
+	json_array_foreach(json_object_get(reply, "vcpus"), i, o) {
 		static const char *const exits[] = {"exits", "port_io", "mmio", "halts"};
 		add_all(out, "vcpu", o);
 		for (size_t k = 0; k < ARRAY_SIZE(exits); k++)
 			add(out, "exits", json_number_value(json_object_get(o, exits[k])));
 	}
-	json_array_foreach(json_object_get(reply, "devices"), i, o)
-	{
+	json_array_foreach(json_object_get(reply, "devices"), i, o) {
 		const char *type = json_string_value(json_object_get(o, "type"));
 		add_all(out, type ? type : "device", o);
 		add(out, "interrupts", json_number_value(json_object_get(o, "interrupts")));
@@ -65,8 +62,7 @@ static void qemu_counters(json_t *reply, json_t *out)
 	json_t *o;
 	size_t i;
 
-	json_array_foreach(reply, i, o)
-	{
+	json_array_foreach(reply, i, o) {
 		json_t *s = json_object_get(o, "stats");
 		for (size_t k = 0; k < ARRAY_SIZE(requests); k++) {
 			add(out, "block.requests", json_number_value(json_object_get(s, requests[k])));
