@@ -16,10 +16,11 @@
 #define POINTS "#0000b1"
 /* As gnuplot writes them into SVG: three fields of three characters, or hexadecimal. */
 static const char *const replacements[][2] = {
-    {"rgb(  0,   0,   1)", "currentColor"},
+    {"rgb(  0,   0,   1)", "var(--ink)"},
     {"rgb(  0,   0, 161)", "var(--accent)"},
     {"rgb(  0,   0, 177)", "var(--points)"},
-    {INK, "currentColor"},
+    {"rgb(0,0,1)", "var(--ink)"},
+    {INK, "var(--ink)"},
     {ACCENT, "var(--accent)"},
     {POINTS, "var(--points)"},
 };
