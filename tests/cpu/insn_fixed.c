@@ -75,6 +75,29 @@ FIXED(smc_beside,
 FIXED(split_lock, "lea 0x800(%rbx), %rdi; and $~0xfff, %rdi; movl $5, -2(%rdi); mov $3, %eax; lock xadd %eax, "
 		  "-2(%rdi); mov -2(%rdi), %ecx; lock cmpxchg %edx, -2(%rdi)")
 
+/* ---- accesses that the translator looks up together ----------------------------------------- */
+
+/* Off one register on both sides of a page's end; the stack there too. */
+FIXED(group_edge, "lea 0x800(%rbx), %rdi; and $~0xfff, %rdi; movq $1, -16(%rdi); movq $2, -8(%rdi); movq $3, (%rdi);"
+		  "movq $4, 8(%rdi); mov -16(%rdi), %rax; add (%rdi), %rax; adc 8(%rdi), %rax")
+FIXED(
+    group_stack_edge,
+    "mov %rsp, %rsi; lea 0x800(%rbx), %rdi; and $~0xfff, %rdi; lea 24(%rdi), %rsp; push $1; push $2; push $3; push $4;"
+    "push $5; pop %rax; pop %rcx; shl $4, %rax; or %rcx, %rax; pop %rcx; shl $4, %rax; or %rcx, %rax; mov %rsi, %rsp")
+/* Flags that an access lies between. */
+FIXED(group_flags, "mov $5, %ecx; xor %eax, %eax; mov %rax, (%rbx); 1: cmp $3, %ecx; mov (%rbx), %rdx; mov 8(%rbx), "
+		   "%rsi; adc $0, %rdx; mov %rdx, (%rbx); dec %ecx; jnz 1b; mov (%rbx), %rax")
+/* A register that changes between accesses. */
+FIXED(group_pop_rsp,
+      "lea 0x40(%rbx), %rdi; mov %rsp, %rsi; lea 0x20(%rbx), %rsp; mov %rdi, (%rsp); movq $7, 0x40(%rbx); movq $9, "
+      "0x48(%rbx); push $1; pop %rax; pop %rsp; pop %rax; pop %rcx; mov %rsi, %rsp; add %rcx, %rax")
+FIXED(group_moved, "lea 0x40(%rbx), %rdi; movq $1, (%rdi); add $8, %rdi; movq $2, (%rdi); lea 8(%rdi), %rdi; movq $4, "
+		   "(%rdi); mov -16(%rdi), %rax; sub $0x10, %rdi; add 8(%rdi), %rax; add 16(%rdi), %rax")
+FIXED(group_align,
+      "lea 0x40(%rbx), %rdi; movups %xmm0, (%rdi); movaps %xmm1, 16(%rdi); movaps 16(%rdi), %xmm2; inc %rdi;"
+      "movups (%rdi), %xmm3; movaps 32(%rdi), %xmm4")
+FIXED(loop_insn, "mov $5, %ecx; xor %eax, %eax; 1: add $3, %eax; loop 1b; add $100, %eax")
+
 struct fixed {
 	const char *name;
 	const uint8_t *code, *end;
@@ -122,6 +145,13 @@ static const struct fixed fixed[] = {
     FW(smc_beside, 6),
     F(split_lock),
     F(call_order),
+    FW(group_edge, 8),
+    FW(group_stack_edge, 0x543),
+    FW(group_flags, 2),
+    FW(group_pop_rsp, 16),
+    FW(group_moved, 7),
+    F(group_align),
+    FW(loop_insn, 115),
 };
 
 unsigned fixed_count(void)

@@ -169,7 +169,7 @@ struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, const struct jit_p
 	/* Not inside while waiting for the lock: its holder may wait for us to be outside. */
 	atomic_store(&jc->inside, false);
 	pthread_mutex_lock(&j->lock);
-	b = jit_find(j, at->page, at->page2, at->off, c->mode_key);
+	b = jit_find(j, at->page, at->page2, at->off, at->key);
 	if (!b) {
 		if (cache_full(j))
 			cache_flush(j);

@@ -55,6 +55,8 @@
 /* jit_jump.va of an empty entry: an address that belongs to another entry. */
 #define JIT_NO_VA(index) ((uint64_t)((index) == 0))
 #define JIT_NO_KEY	 UINT32_MAX
+#define JIT_KEY_SINGLE	 (1u << 31) /* in a block's key: every access is looked up by itself (jit_group.c) */
+#define GROUP_SLOTS	 4
 #define JIT_NO_PAGE	 UINT64_MAX
 #define JIT_INSN_MAX	 15u
 
@@ -91,7 +93,8 @@ enum jit_slot {
 	SLOT_TMP2 = 56,
 	SLOT_SAVE = 64,		  /* registers C may clobber: seven */
 	SLOT_BOUNCE = 128,	  /* a load that crosses pages reads from here, 64 bytes */
-	FRAME_SIZE = 128 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
+	SLOT_GROUP = 192,	  /* addends that several accesses of a block share: GROUP_SLOTS */
+	FRAME_SIZE = 192 + 32 + 8 /* 8 mod 16: aligned for calls after six pushes */
 };
 
 /* Why translated code was left; jit_cpu.exit_reason. */
@@ -122,6 +125,7 @@ struct jit_link {
 	const uint8_t *stub;   /* where it goes while unlinked */
 	const struct jit_block *from;
 	uint16_t off, live; /* live: the flags that the target may need */
+	bool single;	    /* to the variant without groups */
 	bool linked, back;  /* back: a jump backwards, which may close a loop */
 };
 
@@ -229,6 +233,7 @@ struct jit_place {
 	uint64_t page, page2; /* page2: JIT_NO_PAGE */
 	const uint8_t *host, *host2;
 	unsigned off;
+	uint32_t key;
 };
 struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, const struct jit_place *at, struct jit_heat *heat);
 /* The instruction at this offset of the page needs bytes of the next page. */

@@ -289,7 +289,8 @@ static bool prepare_mem(struct xlat *x, struct xinsn *in, struct hmem *m)
 	unsigned need;
 
 	if (in->mem >= 0) {
-		x_flags_clobber(x, in->live_in);
+		if (!x_group_member(x, in))
+			x_flags_clobber(x, in->live_in);
 		*m = x_lookup(x, in, &in->op[in->mem].mem, in->mem_size, in->mem_write ? MMU_WRITE : MMU_READ);
 	}
 	need = in->f_read || (in->f_touched && (in->live_out & ~in->f_written)) ? in->live_in : 0;
@@ -466,7 +467,8 @@ static void push_value(struct xlat *x, struct xinsn *in, int src, int32_t imm)
 {
 	struct hmem m;
 
-	x_flags_clobber(x, in->live_in);
+	if (!x_group_member(x, in))
+		x_flags_clobber(x, in->live_in);
 	m = x_lookup_stack(x, in, R_RSP, -8, 8, MMU_WRITE);
 	if (x_flags_breaking(x, in)) /* no scratch: the recipe is in place, or the slot has them */
 		x_flags_to_host(x, x_flags_breaking(x, in));
@@ -530,7 +532,8 @@ static void lower_pop(struct xlat *x, struct xinsn *in)
 	struct hmem m;
 	int h = home_of(g);
 
-	x_flags_clobber(x, in->live_in);
+	if (!x_group_member(x, in))
+		x_flags_clobber(x, in->live_in);
 	m = x_lookup_stack(x, in, R_RSP, 0, 8, MMU_READ);
 	breaking = x_flags_breaking(x, in);
 	if (breaking)
@@ -551,7 +554,8 @@ static void lower_leave(struct xlat *x, struct xinsn *in)
 	struct hmem m;
 	unsigned breaking;
 
-	x_flags_clobber(x, in->live_in);
+	if (!x_group_member(x, in))
+		x_flags_clobber(x, in->live_in);
 	m = x_lookup_stack(x, in, R_RBP, 0, 8, MMU_READ);
 	breaking = x_flags_breaking(x, in);
 	if (breaking)
@@ -879,14 +883,18 @@ static struct jit_link *link_new(struct xlat *x, int32_t target, unsigned live)
 /* Cold code of a link that goes nowhere yet. Flags in the host (those that live). */
 static void link_stub(struct xlat *x, struct jit_link *l, bool flags)
 {
-	x_swap(x);
+	bool hot = !x->in_cold;
+
+	if (hot)
+		x_swap(x);
 	l->stub = x->e.p;
 	if (flags)
 		x_flags_save(x);
 	e_mov_imm32(&x->e, H_RAX, l->off);
 	e_mov_imm64(&x->e, H_RCX, (uint64_t)(uintptr_t)l);
 	e_jmp_to(&x->e, x->j->leave_link);
-	x_swap(x);
+	if (hot)
+		x_swap(x);
 }
 
 /* rcx = linear address of the page offset */
@@ -952,6 +960,23 @@ void x_exit_direct(struct xlat *x, int32_t target, unsigned live)
 	l->patch = e_jmp(&x->e);
 	link_stub(x, l, live != 0);
 	e_patch(l->patch, l->stub);
+}
+
+void x_exit_variant(struct xlat *x, const struct xinsn *in)
+{
+	unsigned host = x->host, slot = x->slot;
+	struct jit_link *l;
+
+	x_flags_to_host(x, in->live_in);
+	l = link_new(x, in->off, in->live_in);
+	l->single = true;
+	l->back = false;
+	align_rel(&x->e, 1);
+	l->patch = e_jmp(&x->e);
+	link_stub(x, l, in->live_in != 0);
+	e_patch(l->patch, l->stub);
+	x->host = host;
+	x->slot = slot;
 }
 
 /* A conditional exit; `cond` in the host's flags. */

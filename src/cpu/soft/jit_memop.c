@@ -136,17 +136,21 @@ static void miss_here(struct xlat *x, uint8_t *miss[2])
 		e_patch(miss[1], x->e.p);
 }
 
-/* rcx = linear address again has been emitted: call for help, resume or leave. */
-static void cold_tail(struct xlat *x, const struct xinsn *in, unsigned size, enum mmu_access a, const uint8_t *resume,
-		      unsigned live)
+void x_slow_access(struct xlat *x, const struct xinsn *in, unsigned size, enum mmu_access a, const uint8_t *resume)
 {
 	struct emit *e = &x->e;
 
-	e_mov_imm32(e, H_RAX, size);
+	e_mov_imm32(e, H_RAX, size | (unsigned)in->mem_align << 16);
 	e_call_to(e, a == MMU_WRITE ? x->j->slow_write : x->j->slow_read);
 	e_jmp_to(e, resume); /* skipped by the stub on failure: 5 bytes */
-	x_flags_cold(x, live, x->slot, &x->recipe);
+	x_flags_cold(x, in->live_in, x->slot, &x->recipe);
 	x_side_exit(x, in->off, x->j->leave_keep);
+}
+
+/* Flags stay: behind the head of a group they may be needed. */
+static void add_rax(struct emit *e, int reg)
+{
+	e_lea(e, H_RAX, (struct hmem){.base = H_RAX, .index = (int8_t)reg});
 }
 
 struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, unsigned size,
@@ -155,11 +159,15 @@ struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedO
 	struct emit *e = &x->e;
 	int gb = guest_of(m->base), gi = guest_of(m->index), hb, hi;
 	size_t seg = seg_base(m);
-	bool narrow = in->zi.address_width == 32, far_disp;
+	bool narrow = in->zi.address_width == 32, far_disp = false;
 	struct hmem r = {.base = H_RAX, .index = H_NONE, .disp = (int32_t)m->disp.value};
 	uint8_t *miss[2];
 	const uint8_t *resume;
 
+	if (in->group >= 0) {
+		x_group_addend(x, in, m, size, a);
+		goto found;
+	}
 	/* Absolute addresses beyond a displacement (MOV with a 64-bit offset). */
 	far_disp = gb < 0 && gi < 0 && !is_rip(m) && m->disp.value != (int32_t)m->disp.value;
 	linear(x, in, m);
@@ -176,20 +184,19 @@ struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedO
 		x_side_exit(x, in->off, x->j->leave[REASON_INTERP]);
 	} else {
 		linear(x, in, m);
-		cold_tail(x, in, size | (unsigned)in->mem_align << 16, a, resume, in->live_in);
+		x_slow_access(x, in, size, a, resume);
 	}
 	x_swap(x);
-
 	if (narrow || far_disp) {
 		e_load(e, H_RCX, h_slot(SLOT_LIN));
 		return (struct hmem){.base = H_RAX, .index = H_RCX};
 	}
+found:
 	if (seg)
 		add_gs(x, H_RAX, seg);
 	if (is_rip(m)) {
-		struct hmem page = h_slot(SLOT_PAGE);
-
-		e_op_mem(e, 1, 0x03, H_RAX, &page);
+		e_load(e, H_RCX, h_slot(SLOT_PAGE));
+		add_rax(e, H_RCX);
 		r.disp += in->next;
 		return r;
 	}
@@ -200,12 +207,11 @@ struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedO
 		return r;
 	}
 	if (gb >= 0) {
-		struct hmem s = hb == H_NONE ? slot_of((unsigned)gb) : h_slot(0);
-
-		if (hb == H_NONE)
-			e_op_mem(e, 1, 0x03, H_RAX, &s);
-		else
-			e_op_reg(e, 1, 0x03, H_RAX, hb);
+		if (hb == H_NONE) {
+			e_load(e, H_RCX, slot_of((unsigned)gb));
+			hb = H_RCX;
+		}
+		add_rax(e, hb);
 	}
 	if (gi >= 0) {
 		r.scale = (uint8_t)scale_shift(m->scale);
@@ -226,13 +232,20 @@ struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base
 	uint8_t *miss[2];
 	const uint8_t *resume;
 
+	if (in->group >= 0) {
+		ZydisDecodedOperandMem m = {.base = base == R_RSP ? ZYDIS_REGISTER_RSP : ZYDIS_REGISTER_RBP};
+
+		m.disp.value = disp;
+		x_group_addend(x, in, &m, size, a);
+		return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
+	}
 	e_lea(e, H_RCX, h_base(hb, disp));
 	lookup(x, size, 0, a, miss);
 	resume = e->p;
 	x_swap(x);
 	miss_here(x, miss);
 	e_lea(e, H_RCX, h_base(hb, disp));
-	cold_tail(x, in, size, a, resume, in->live_in);
+	x_slow_access(x, in, size, a, resume);
 	x_swap(x);
 	return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
 }

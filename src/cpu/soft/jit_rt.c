@@ -480,7 +480,7 @@ static bool translatable(const struct soft_cpu *c)
 static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
 {
 	struct jit_cpu *jc = c->jit;
-	struct jit_place at = {.page2 = JIT_NO_PAGE, .off = (unsigned)(c->s.rip & (PAGE_SIZE - 1))};
+	struct jit_place at = {.page2 = JIT_NO_PAGE, .off = (unsigned)(c->s.rip & (PAGE_SIZE - 1)), .key = c->mode_key};
 	struct jit_block *b;
 	struct jit_heat *heat, any = {0};
 
@@ -652,6 +652,35 @@ static bool settle_flags(struct soft_cpu *c, uint32_t dead, enum jit_exit *r)
 	return false;
 }
 
+/* A jump that is not linked. The variant of code without groups is made at once: the code with them comes here each
+ * time. False: it cannot be made. */
+static bool link_exit(struct soft_cpu *c, struct jit *j, struct jit_link *l)
+{
+	uint32_t key = (l->from->key & ~JIT_KEY_SINGLE) | (l->single ? JIT_KEY_SINGLE : 0);
+	struct jit_block *to = jit_find(j, l->from->page, JIT_NO_PAGE, l->off, key);
+	struct jit_place at = {.page2 = JIT_NO_PAGE, .off = l->off, .key = key};
+	struct jit_heat any = {0};
+	uint64_t flushes = j->flushes;
+
+	if (!to && l->single) {
+		if (mmu_fetch(c, c->s.rip, &at.page, &at.host)) {
+			c->exc_raised = false; /* the interpreter finds it again */
+			return false;
+		}
+		if (!at.host)
+			return false;
+		jit_vec_unload(c);
+		to = jit_make(c, j, &at, &any);
+		if (j->flushes != flushes) /* the link is gone */
+			return true;
+		if (!to)
+			return false;
+	}
+	if (to)
+		jit_link(j, l, to);
+	return true;
+}
+
 /* Leave or go on after translated code stopped; *r when leaving. *dead: flags that are not kept here. */
 static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint32_t *dead)
 {
@@ -668,12 +697,11 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 	case REASON_MODE: return false;
 	case REASON_LINK: {
 		struct jit_link *l = (struct jit_link *)(uintptr_t)c->jx.arg;
-		struct jit_block *to = jit_find(j, l->from->page, JIT_NO_PAGE, l->off, l->from->key);
 
-		if (to)
-			jit_link(j, l, to);
 		*dead = FLAG_ARITH & ~(uint32_t)l->live;
-		return false;
+		if (link_exit(c, j, l))
+			return false;
+		break;
 	}
 	case REASON_POLL:
 		/* The block may have died. */
@@ -685,15 +713,16 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 		return true;
 	case REASON_STEP: return run_step(c, j, r);
 	case REASON_FAULT: return deliver(c, r);
-	default: /* one instruction, exactly */
-		jit_vec_unload(c);
-		inside_leave(jc);
-		reason = (uint32_t)interp_step(c);
-		inside_enter(j, jc);
-		if (reason)
-			return deliver(c, r);
-		return stopped(c, r);
+	default: break;
 	}
+	/* one instruction, exactly */
+	jit_vec_unload(c);
+	inside_leave(jc);
+	reason = (uint32_t)interp_step(c);
+	inside_enter(j, jc);
+	if (reason)
+		return deliver(c, r);
+	return stopped(c, r);
 }
 
 static void copy_image(uint8_t *to, const uint8_t *from)

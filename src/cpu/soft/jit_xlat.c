@@ -610,6 +610,7 @@ static bool decode_at(struct xlat *x, unsigned off, struct xinsn *in)
 	in->f_read = in->f_written = in->f_touched = in->live_in = in->live_out = in->taken_live = 0;
 	in->gpr_written = 0;
 	in->target = 0;
+	in->group = -1;
 	in->bytes = x->code + off;
 	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&x->c->jit->decoder, x->code + off, x->limit - off, &in->zi, in->op)))
 		return false;
@@ -736,7 +737,8 @@ static void liveness(struct xlat *x)
 			live |= in->taken_live;
 		}
 		live = (live & ~in->f_written) | in->f_read;
-		if (x->exact && may_fault(in) && (!in->vec || in->mem >= 0 || i == first_vec))
+		if (x->exact && (x_group_member(x, in) ? in->kind >= K_CALL || (in->vec && i == first_vec)
+						       : may_fault(in) && (!in->vec || in->mem >= 0 || i == first_vec)))
 			live = F_ALL;
 		in->live_in = live;
 	}
@@ -945,6 +947,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 		x->b = b;
 		x->page = at->page;
 		x->key = c->mode_key;
+		x->single = (at->key & JIT_KEY_SINGLE) || j->lockstep; /* lockstep notes each store */
 		x->mmu_index = c->mmu_index;
 		x->exact = j->exact_flags;
 		x->isa = interp_decode_info(c)->isa;
@@ -952,7 +955,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 		x->cold = j->cold;
 		x->recipe.kind = RECIPE_NONE;
 		j->arena_used = arena + sizeof(*b);
-		*b = (struct jit_block){.page = at->page, .page2 = at->page2, .key = c->mode_key, .off = (uint16_t)off};
+		*b = (struct jit_block){.page = at->page, .page2 = at->page2, .key = at->key, .off = (uint16_t)off};
 		memcpy(x->code, at->host, PAGE_SIZE);
 		if (crosses)
 			memcpy(x->code + PAGE_SIZE, at->host2, JIT_INSN_MAX);
@@ -966,6 +969,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 			insn[0].kind = K_UNSUPPORTED;
 			insn[0].f_read = insn[0].f_written = insn[0].f_touched = 0;
 		}
+		x_groups_find(x);
 		liveness(x);
 		b->hot = x->e.p;
 		emit_head(x, x->insn[0].live_in);

@@ -71,7 +71,9 @@ struct xinsn {
 	unsigned live_in, live_out; /* flags needed */
 	unsigned taken_live;	    /* K_JCC and the like: needed at the target */
 	uint32_t gpr_written;	    /* guest registers */
-	int32_t target;		    /* page offset of a direct branch's target (may be outside 0..4095) */
+	int8_t group;		    /* accesses that share a lookup; -1: none. jit_group.c */
+	int32_t at;
+	int32_t target; /* page offset of a direct branch's target (may be outside 0..4095) */
 };
 
 /* How flags in `mask` can be made again without scratch registers. */
@@ -86,6 +88,16 @@ struct recipe {
 };
 
 #define XLAT_RANGES 24
+
+/* Accesses that share a lookup: bytes lo to hi, relative to their registers' first values. */
+struct xgroup {
+	int32_t lo, hi, aligned_at;
+	uint8_t align;
+	int slot;
+	unsigned head; /* instruction */
+};
+#define XLAT_GROUPS    32
+#define GROUP_SEARCHED 64 /* numbers during the search */
 
 struct xlat {
 	struct emit e; /* position in use */
@@ -104,6 +116,9 @@ struct xlat {
 	unsigned host, slot; /* flags valid in the host's flags, in SLOT_FLAGS */
 	struct recipe recipe;
 	bool exact, failed;
+	bool single; /* no groups */
+	struct xgroup group[XLAT_GROUPS];
+	unsigned ngroups;
 	unsigned ntsc;	 /* lockstep: RDTSC so far */
 	bool vec_loaded; /* on every path to here in this block */
 	/* code bytes looked at */
@@ -154,7 +169,24 @@ void x_flags_after(struct xlat *x, const struct xinsn *in);
 /* In cold code after a failed access: put into SLOT_FLAGS the flags at this instruction's start. */
 void x_flags_cold(struct xlat *x, unsigned live, unsigned slot, const struct recipe *r);
 
+/* jit_group.c */
+void x_groups_find(struct xlat *x);
+/* The addend of the instruction's group into rax; its head looks it up, and destroys flags and rcx. m: its access. */
+void x_group_addend(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, unsigned size,
+		    enum mmu_access a);
+static inline bool x_group_head(const struct xlat *x, const struct xinsn *in)
+{
+	return &x->insn[x->group[in->group].head] == in;
+}
+/* Its access was looked up before: it cannot fault and leaves the flags alone. */
+static inline bool x_group_member(const struct xlat *x, const struct xinsn *in)
+{
+	return in->group >= 0 && !x_group_head(x, in);
+}
+
 /* jit_memop.c */
+/* Cold code, rcx = linear address: call for help, resume or leave. */
+void x_slow_access(struct xlat *x, const struct xinsn *in, unsigned size, enum mmu_access a, const uint8_t *resume);
 /* TLB lookup of the instruction's memory operand; flags are destroyed (x_flags_clobber first). The result
  * uses rax and perhaps rcx. */
 struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, unsigned size,
@@ -178,6 +210,8 @@ void x_lower(struct xlat *x, struct xinsn *in);
 /* Exits */
 void x_exit_direct(struct xlat *x, int32_t target, unsigned live);
 void x_exit_indirect(struct xlat *x); /* target in rcx */
+/* Cold code: go on at this instruction in code without groups. */
+void x_exit_variant(struct xlat *x, const struct xinsn *in);
 bool x_exit_step(struct xlat *x, const struct xinsn *in);
 void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave);
 
