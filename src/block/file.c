@@ -110,7 +110,8 @@ static bool has_protocol(const char *name, char *proto, size_t size)
 	return true;
 }
 
-static const struct block_protocol *const protocols[] = {&block_null_protocol};
+static const struct block_protocol *const protocols[] = {&block_null_protocol, &block_nbd_protocol,
+							 &block_iscsi_protocol};
 
 static const struct block_protocol *find_protocol(const char *scheme)
 {

@@ -114,7 +114,7 @@ int img_check(struct img_args *a, struct err *err)
 	o.read_only = !fix;
 	o.locking = !a->force_share;
 	o.no_backing = true; /* it has no say in what the image's own tables are */
-	n = block_open(&o, a->loop, err);
+	n = a->image_opts ? block_open_text(o.filename, &o, a->loop, err) : block_open(&o, a->loop, err);
 	if (!n)
 		return err->code ? err->code : -EIO;
 	ret = block_check(n, fix, &c, err);
@@ -161,7 +161,7 @@ int img_snapshot(struct img_args *a, struct err *err)
 	o.read_only = !write;
 	o.locking = !a->force_share;
 	o.no_backing = true;
-	n = block_open(&o, a->loop, err);
+	n = a->image_opts ? block_open_text(o.filename, &o, a->loop, err) : block_open(&o, a->loop, err);
 	if (!n)
 		return err->code ? err->code : -EIO;
 	switch (a->snapshot_action) {

@@ -108,7 +108,7 @@ static int open_alone(const struct img_args *a, const char *name, const char *fo
 	o.locking = !a->force_share;
 	o.check = true;	     /* nothing is followed or refused */
 	o.no_backing = true; /* what the header says, whether the backing file is there or not */
-	*out = block_open(&o, a->loop, err);
+	*out = a->image_opts ? block_open_text(o.filename, &o, a->loop, err) : block_open(&o, a->loop, err);
 	return *out ? 0 : -EIO;
 }
 
