@@ -151,7 +151,7 @@ static u8 env[32];
 /* FLD1; FSTP to memory with a pending zero divide would show pointers on every CPU: make one. */
 CODE(fpu_32, "fninit; fldcw 2(%esi); fldz; fld1; fdivp; fnstenv (%edi); fnclex; fninit");
 CODE(fpu_32_16, "fninit; fldcw 2(%esi); fldz; fld1; fdivp; .byte 0x66; fnstenv (%edi); fnclex; fninit");
-CODE16(fpu_vm, "fninit; fldcw %ds:2; fldz; fld1; fdivp; fnstenv %ds:16; .byte 0x66; fnstenv %ds:48; fnclex; fninit");
+CODE16(fpu_vm, "fninit; fldcw 2; fldz; fld1; fdivp; fnstenv 16; .byte 0x66; fnstenv 48; fnclex; fninit");
 
 static void test_fnstenv(void)
 {
