@@ -211,14 +211,22 @@ static struct snapshot phase_begin(const char *name)
 	return snapshot_take();
 }
 
-/* The lab takes its counters when it sees this; `work` says how much was done, for ratios per request. */
+/* The lab takes its counters when it sees this. operations: how many requests the work was, 0 if it did not count. */
+static void phase_send(const char *name, const struct snapshot *a, const struct snapshot *b, double operations)
+{
+	json_t *inside = snapshot_delta(a, b);
+
+	if (operations > 0)
+		json_object_set_new(inside, "operations", json_real(operations));
+	send_line(json_pack("{s:s,s:f,s:o}", "phase", name, "seconds", b->at - a->at, "inside", inside));
+	json_decref(read_line());
+}
+
 static void phase_end(const char *name, const struct snapshot *a)
 {
 	struct snapshot b = snapshot_take();
-	json_t *o = json_pack("{s:s,s:f,s:o}", "phase", name, "seconds", b.at - a->at, "inside", snapshot_delta(a, &b));
 
-	send_line(o);
-	json_decref(read_line());
+	phase_send(name, a, &b, 0);
 }
 
 static void metric(const char *name, double value, const char *unit, const char *better)
@@ -298,30 +306,33 @@ static int cmd_fio(int argc, char **argv)
 		fio[n++] = argv[i];
 	struct snapshot a = phase_begin(argv[0]);
 	char *text = output_of(fio, &status);
-	phase_end(argv[0], &a);
+	struct snapshot b = snapshot_take();
 	/* Warnings may stand in front of the document. */
 	char *start = strchr(text, '{');
 	json_t *doc = !status && start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
 	json_t *job = json_array_get(json_object_get(doc, "jobs"), 0);
 
 	if (!job) {
+		phase_send(argv[0], &a, &b, 0);
 		fprintf(stderr, "fio ended with status %d: %.300s\n", status, text);
 		free(text);
 		return 1;
 	}
 	bool big = strstr(argv[0], "seq") != NULL;
-	double ios = 0, bytes = 0, clat = 0, p99 = 0;
+	double ios = 0, bytes = 0, clat = 0, p99 = 0, total = 0;
 	static const char *const ways[] = {"read", "write"};
 	for (int w = 0; w < 2; w++) {
 		json_t *o = json_object_get(job, ways[w]);
 		double k = number_at(o, "total_ios", NULL);
 		if (k <= 0)
 			continue;
+		total += k;
 		ios += number_at(o, "iops", NULL);
 		bytes += number_at(o, "bw_bytes", NULL);
 		clat = number_at(json_object_get(o, "clat_ns"), "mean", NULL) / 1000;
 		p99 = number_at(json_object_get(json_object_get(o, "clat_ns"), "percentile"), "99.000000", NULL) / 1000;
 	}
+	phase_send(argv[0], &a, &b, total);
 	if (big)
 		metric(argv[0], bytes / 1e6, "MB/s", "higher");
 	else
@@ -360,7 +371,8 @@ static int cmd_fsync(int argc, char **argv)
 			fail(argv[1]);
 		t[i] = now() - start;
 	}
-	phase_end(argv[0], &a);
+	struct snapshot b = snapshot_take();
+	phase_send(argv[0], &a, &b, count);
 	qsort(t, (size_t)count, sizeof(*t), compare_double);
 	metric(argv[0], t[count / 2] * 1e6, "us", "lower");
 	snprintf(name, sizeof(name), "%s:latency_p99", argv[0]);

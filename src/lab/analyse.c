@@ -234,6 +234,8 @@ static json_t *cell_json(const struct work *w, const struct cell *c)
 			x[n++] = v;
 	}
 	struct stats_summary s = stats_summary(x, n, w->j->seed);
+	/* Times and rates are positive, whatever Student's t thinks of few of them. */
+	s.t.low = s.t.low < 0 ? 0 : s.t.low;
 	json_object_set_new(o, "label", json_string(c->label));
 	json_object_set_new(o, "kind",
 			    json_string(c->host						  ? "host"

@@ -4,6 +4,7 @@
  * packages, once), the agent and the scripts, and working folders. Main thread.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 #include "lab/spawn.h"
 #include "lab/trial.h"
 #include "lab/workload.h"
+
+#define SOCKETS "/tmp/kelvin-lab."
 
 static char *cache_folder(void)
 {
@@ -97,12 +100,30 @@ static int make_tools(struct bench_files *f, const struct paths *p, const char *
 	return f->tools && f->initrd ? 0 : err_set_errno(err, -ENOMEM, "the guest's tools");
 }
 
+/* work/sockets is a link to the folder in /tmp (a socket's path must be short): what a killed run left is removed. */
+static void link_sockets(const struct bench_files *f)
+{
+	char *link = paths_text("%s/sockets", f->work), old[PATH_MAX] = "";
+	char *argv[] = {"rm", "-rf", "--", old, NULL};
+
+	if (link && readlink(link, old, sizeof(old) - 1) > 0 && !strncmp(old, SOCKETS, strlen(SOCKETS)) &&
+	    !strstr(old, ".."))
+		spawn_wait(argv, NULL);
+	if (link) {
+		unlink(link);
+		/* Without the link only the tidying is lost. */
+		if (symlink(f->sockets, link))
+			log_diag(LOG_IO, "%s: %s", link, strerror(errno));
+	}
+	free(link);
+}
+
 int files_prepare(struct bench_files *f, const struct experiment *e, const char *dir, struct err *err)
 {
 	const struct paths *p = paths_find(err);
 	unsigned flags = e->workload->flags;
 	const char *flavour = json_string_value(json_object_get(e->settings, "guest.kernel"));
-	char sockets[] = "/tmp/kelvin-lab.XXXXXX", *initramfs = NULL;
+	char sockets[] = SOCKETS "XXXXXX", *initramfs = NULL;
 	char *whole = realpath(dir, NULL);
 
 	if (!p || !whole)
@@ -118,6 +139,7 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 		return err_set_errno(err, -errno, "a folder for sockets in /tmp");
 	if ((mkdir(f->work, 0755) && errno != EEXIST) || (mkdir(f->cache, 0755) && errno != EEXIST))
 		return err_set_errno(err, -errno, "cannot make the folders '%s' and '%s'", f->work, f->cache);
+	link_sockets(f);
 	/* Buses other than virtio need drivers that only Debian's full kernel has. */
 	int ret = run_prepare(f, p,
 			      flavour		      ? flavour

@@ -100,8 +100,12 @@ int spawn_wait(char *const argv[], struct err *err)
 	if (ret) {
 		char *line = spawn_last_line(fileno(log));
 		const char *slash = strrchr(argv[0], '/');
-		err_set(err, ret, "%s: %s", slash ? slash + 1 : argv[0],
-			line && *line ? line : "failed without a word");
+		const char *name = slash ? slash + 1 : argv[0];
+		/* Most programs say their name themselves. */
+		if (line && !strncmp(line, name, strlen(name)) && line[strlen(name)] == ':')
+			err_set(err, ret, "%s", line);
+		else
+			err_set(err, ret, "%s: %s", name, line && *line ? line : "failed without a word");
 		free(line);
 	}
 	fclose(log);

@@ -554,6 +554,9 @@ json_t *trial_run(const struct experiment *e, const struct cell *c, struct bench
 	t.started = now_s();
 	int ret =
 	    t.log ? disk_make(&t.disk, e, c, f, &err) : err_set_errno(&err, -errno, "no room for a temporary file");
+	/* A full disk may have room again in the next block: not refused for good. */
+	if (ret)
+		fail(&t, "failed", "%s", err.msg);
 	if (!ret)
 		ret = c->host ? start_host(&t, &err) : start_guest(&t, &err);
 	if (ret)

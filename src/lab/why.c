@@ -9,8 +9,9 @@
  * 3. CPU time is explained by the counted event whose increase, at a rough cost per event, covers most of it; if no
  *    event covers a seventh, by the mode the time was spent in.
  *
- * The unit of work is one request of the guest's disk where there are enough of them in both cells, else the phase. A
- * quantity is only named when its increase is the same in sign in (almost) all blocks: a sign test.
+ * The unit of work is one request (of the workload, or of the guest's disk) where there are enough of them in both
+ * cells, else the phase. A quantity is only named when its increase is the same in sign in (almost) all blocks: a sign
+ * test.
  */
 #include <math.h>
 #include <stdio.h>
@@ -69,9 +70,11 @@ static double raw(json_t *p, const char *key, bool inside)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+/* As the workload counted them, else as the guest's kernel did. */
 static double requests_of(json_t *p)
 {
-	double n = raw(p, "reads", true) + raw(p, "writes", true);
+	double own = raw(p, "operations", true),
+	       n = isfinite(own) ? own : raw(p, "reads", true) + raw(p, "writes", true);
 
 	return isfinite(n) ? n : 0;
 }
