@@ -44,6 +44,8 @@ TCG = {
 # The guest's traps in the rig are those of the CPU below KVM, which is QEMU's; these are KVM's own.
 KVM = {
     ("modes", "a20"): "KVM has no A20 gate",
+    ("debug", "io-breakpoint"): "KVM raises no I/O breakpoints for ports it intercepts",
+    ("access", "vectors"): "!KVM cannot emulate vector arithmetic on device memory, and gives the vCPU up",
 }
 
 

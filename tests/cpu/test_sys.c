@@ -120,6 +120,22 @@ static void test_double_and_triple(void **state)
 	c->s.gpr[R_RSP] = 0xdead0000;
 	RUN(asm_ud);
 	assert_int_equal(bare_stopped_in(&b, 0), EXC_PF);
+	/* An IDT of no entries (E30): #GP, #DF, and the end, in long, protected and real mode. */
+	for (unsigned mode = 0; mode < 3; mode++) {
+		unsigned before = b.reset;
+
+		bare_long_mode(&b, 0);
+		c->s.idtr.limit = 0;
+		if (mode) {
+			c->s.efer = 0;
+			c->s.cr0 = mode == 1 ? CR0_PE : 0;
+			c->s.seg[S_CS].l = false;
+			c->s.seg[S_CS].db = mode == 1;
+			soft_mode_changed(c);
+		}
+		RUN(asm_ud);
+		assert_int_equal(b.reset, before + 1);
+	}
 }
 
 /* ---- privilege ------------------------------------------------------------------------ */
