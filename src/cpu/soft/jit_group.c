@@ -11,10 +11,10 @@
  * When the bytes are not all in one page, or not aligned as a member insists, the
  * head jumps to a variant of the code from there on without groups (a link like
  * any other). When only the TLB misses, the head's own access is what the slow
- * path is called for, so that it faults as the guest expects; therefore a group
- * looks up for writing only if its head writes, and a write behind a head that
- * reads begins a new group. Mappings do not change in the middle of a block:
- * whatever changes them ends it.
+ * path is called for, so that it faults as the guest expects. A head that reads
+ * must not do what only a later write may (fault, set a dirty bit): if the page is
+ * not in the TLB for writing, it jumps to the variant. Mappings do not change in
+ * the middle of a block: whatever changes them ends it.
  */
 #include "cpu/soft/jit_xlat.h"
 
@@ -35,6 +35,7 @@ struct access {
 
 struct open_group {
 	struct access a; /* of the head; align: the strictest */
+	bool write;	 /* some member does */
 	int32_t lo, hi, aligned_at;
 	unsigned first, last, count;
 };
@@ -182,9 +183,10 @@ static void registers_after(struct registers *r, const struct xinsn *in)
 static bool joins(const struct open_group *g, const struct access *a, struct open_group *out)
 {
 	if (g->a.base != a->base || g->a.index != a->index || g->a.scale != a->scale ||
-	    g->a.base_version != a->base_version || g->a.index_version != a->index_version || (a->write && !g->a.write))
+	    g->a.base_version != a->base_version || g->a.index_version != a->index_version)
 		return false;
 	*out = *g;
+	out->write |= a->write;
 	out->lo = MIN(g->lo, a->at);
 	out->hi = MAX(g->hi, a->at + (int32_t)a->size);
 	if (out->hi - out->lo > RANGE_MAX)
@@ -217,6 +219,7 @@ static void groups_place(struct xlat *x, const struct open_group *g, unsigned n)
 						       .hi = g[k].hi,
 						       .aligned_at = g[k].aligned_at,
 						       .align = g[k].a.align,
+						       .write = g[k].write,
 						       .slot = SLOT_GROUP + 8 * (int)slot,
 						       .head = g[k].first};
 		}
@@ -253,6 +256,7 @@ void x_groups_find(struct xlat *x)
 				in->group = (int8_t)(k - 1 + GROUP_SEARCHED);
 			} else if (n < OPEN_MAX) {
 				g[n] = (struct open_group){.a = a,
+							   .write = a.write,
 							   .lo = a.at,
 							   .hi = a.at + (int32_t)a.size,
 							   .aligned_at = a.at,
@@ -283,8 +287,9 @@ void x_group_addend(struct xlat *x, const struct xinsn *in, const ZydisDecodedOp
 	unsigned range = (unsigned)(g->hi - g->lo);
 	uint8_t *miss, *odd = NULL, *apart, *apart2 = NULL;
 	const uint8_t *resume;
-	size_t tlb = offsetof(struct soft_cpu, tlb) +
-		     (x->mmu_index * MMU_ACCESSES + (unsigned)a) * TLB_SIZE * sizeof(struct tlb_entry);
+	size_t tlb =
+	    offsetof(struct soft_cpu, tlb) +
+	    (x->mmu_index * MMU_ACCESSES + (unsigned)(g->write ? MMU_WRITE : a)) * TLB_SIZE * sizeof(struct tlb_entry);
 	struct hmem tag = h_gs(tlb + offsetof(struct tlb_entry, tag));
 	struct hmem addend = h_gs(tlb + offsetof(struct tlb_entry, addend));
 
@@ -314,6 +319,13 @@ void x_group_addend(struct xlat *x, const struct xinsn *in, const ZydisDecodedOp
 
 	x_swap(x);
 	e_patch(miss, e->p);
+	if (g->write && a != MMU_WRITE) {
+		if (odd)
+			e_patch(odd, e->p);
+		x_exit_variant(x, in);
+		x_swap(x);
+		return;
+	}
 	/* Apart, or misaligned: the variant. */
 	x_address(x, in, &lo, H_RCX);
 	e_op_reg(e, 0, 0x8b, H_RAX, H_RCX);

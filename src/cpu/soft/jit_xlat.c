@@ -776,16 +776,42 @@ static void x_poll_exit(struct xlat *x, unsigned flags)
 	x_side_exit(x, x->b->off, x->j->leave_poll);
 }
 
+/* Will the block's first use of the flags it finds be to keep them from an access? */
+static bool wants_slot(const struct xlat *x)
+{
+	for (unsigned i = 0; i < x->n; i++) {
+		const struct xinsn *in = &x->insn[i];
+
+		if (in->f_read)
+			return false;
+		if (in->mem >= 0 || in->vec || in->kind == K_PUSH || in->kind == K_POP || in->kind >= K_JMP)
+			return true;
+		if (in->f_touched)
+			return false;
+	}
+	return false;
+}
+
 static void emit_head(struct xlat *x, unsigned live)
 {
 	struct emit *e = &x->e;
 	struct hmem req = h_gs(offsetof(struct soft_cpu, v.requests));
 	unsigned brought = live & peek_live(x, x->b->off, PEEK_DEPTH); /* by chained arrivals */
 	uint8_t *out, *in = NULL;
+	bool kept = false;
 
 	while ((uintptr_t)e->p & 15)
 		e1(e, 0xcc);
-	if (live) {
+	if (live && wants_slot(x)) {
+		/* Chained arrivals keep the flags, then do as the others. */
+		while (((uintptr_t)e->p + 8) & 15)
+			e1(e, 0xcc);
+		x->b->entry_a = x->b->entry_loop = e->p;
+		x_flags_save(x);
+		x->slot = F_ALL;
+		x->host = 0;
+		kept = true;
+	} else if (live) {
 		/* A loop comes back here with flags that it needs. */
 		x->b->entry_loop = e->p;
 		e_op_mem(e, 0, 0x8b, H_RCX, &req);
@@ -811,6 +837,8 @@ static void emit_head(struct xlat *x, unsigned live)
 	x->b->poll = e->p;
 	x_poll_exit(x, brought); /* an exit that was not linked yet had no more than these either */
 	x_swap(x);
+	if (kept)
+		return;
 	if (!live) {
 		x->b->entry_a = x->b->entry_loop = x->b->entry_b - x->j->rx_delta;
 		return;

@@ -93,6 +93,7 @@ struct recipe {
 struct xgroup {
 	int32_t lo, hi, aligned_at;
 	uint8_t align;
+	bool write; /* one of them does */
 	int slot;
 	unsigned head; /* instruction */
 };
