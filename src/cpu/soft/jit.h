@@ -91,10 +91,10 @@ enum jit_slot {
 	SLOT_LIN = 40,	 /* temporaries of one instruction */
 	SLOT_TMP = 48,
 	SLOT_TMP2 = 56,
-	SLOT_SAVE = 64,		  /* registers C may clobber: seven */
-	SLOT_BOUNCE = 128,	  /* a load that crosses pages reads from here, 64 bytes */
-	SLOT_GROUP = 192,	  /* addends that several accesses of a block share: GROUP_SLOTS */
-	FRAME_SIZE = 192 + 32 + 8 /* 8 mod 16: aligned for calls after six pushes */
+	SLOT_GROUP = 64,	  /* addends that several accesses of a block share: GROUP_SLOTS */
+	SLOT_SAVE = 96,		  /* registers C may clobber: seven */
+	SLOT_BOUNCE = 160,	  /* a load that crosses pages reads from here, 64 bytes */
+	FRAME_SIZE = 160 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
 };
 
 /* Why translated code was left; jit_cpu.exit_reason. */

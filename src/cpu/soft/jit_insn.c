@@ -863,7 +863,18 @@ void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave)
 /* Pad so that a following instruction's rel32, `skip` bytes on, is aligned and can be patched atomically. */
 static void align_rel(struct emit *e, unsigned skip)
 {
-	while (((uintptr_t)e->p + skip) & 3)
+	unsigned n = (unsigned)-((uintptr_t)e->p + skip) & 3;
+
+	/* One instruction: 90, 66 90, or 0F 1F 00. */
+	if (n == 3) {
+		e1(e, 0x0f);
+		e1(e, 0x1f);
+		e1(e, 0x00);
+		return;
+	}
+	if (n == 2)
+		e1(e, 0x66);
+	if (n)
 		e1(e, 0x90);
 }
 
