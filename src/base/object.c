@@ -54,7 +54,23 @@ static const struct prop memory_file_props[] = {
     {.name = NULL},
 };
 
+/* As members of QEMU's "limits" object, and under the names of its command line. */
+#define LIMIT(n, field)                                                                                                \
+	{.name = "limits." n, .kind = PROP_SIZE, .offset = offsetof(struct object_throttle, field)},                   \
+	{                                                                                                              \
+		.name = "x-" n, .alias_of = "limits." n                                                                \
+	}
+#define LIMITS(n, i) LIMIT(n, avg[i]), LIMIT(n "-max", max[i]), LIMIT(n "-max-length", length[i])
+static const struct prop throttle_props[] = {
+    LIMITS("bps-total", 0), LIMITS("bps-read", 1),   LIMITS("bps-write", 2),	    LIMITS("iops-total", 3),
+    LIMITS("iops-read", 4), LIMITS("iops-write", 5), LIMIT("iops-size", iops_size), {.name = NULL},
+};
+
 static const struct type object_types[] = {
+    {.name = "throttle-group",
+     .about = "limits that disks share (-drive throttling.group=ID, -blockdev driver=throttle)",
+     .size = sizeof(struct object_throttle),
+     .props = throttle_props},
     {.name = "rng-random",
      .about = "random bytes from a file of the host",
      .size = sizeof(struct object_rng),
@@ -79,10 +95,10 @@ static const struct type object_types[] = {
 
 /* QEMU's objects that Kelvin lacks: refused by name. A last '*' matches any rest. */
 static const char *const missing_types[] = {
-    "secret*",	      "tls-*",		"authz-*",  "can-*",   "colo-*",
-    "cryptodev-*",    "dbus-*",		"filter-*", "input-*", "memory-backend-epc",
-    "main-loop",      "pr-manager*",	"qtest",    "rng-egd", "sev-guest",
-    "throttle-group", "thread-context", "x-*"};
+    "secret*",	      "tls-*",	     "authz-*",	 "can-*",   "colo-*",
+    "cryptodev-*",    "dbus-*",	     "filter-*", "input-*", "memory-backend-epc",
+    "main-loop",      "pr-manager*", "qtest",	 "rng-egd", "sev-guest",
+    "thread-context", "x-*"};
 
 static struct object *objects;
 

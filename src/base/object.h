@@ -30,6 +30,13 @@ struct object_memory {
 	bool share, prealloc, merge, dump;
 };
 
+/* throttle-group: limits that several disks share, as block/throttle.h counts them. Zeros: no limit. */
+#define OBJECT_LIMITS 6 /* bps total, read, write; iops total, read, write */
+struct object_throttle {
+	struct object object;
+	uint64_t avg[OBJECT_LIMITS], max[OBJECT_LIMITS], length[OBJECT_LIMITS], iops_size;
+};
+
 /* "rng-random,id=r0,filename=/dev/urandom" or JSON. 0 or -errno and err. */
 int object_create(const char *text, struct err *err);
 struct object *object_find(const char *id);

@@ -302,7 +302,8 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 		return err && err->code ? err->code : -EIO;
 	if (!throttle_wanted(&d->limits) && !d->group)
 		return 0;
-	ret = throttle_group_set(d->group ? d->group : drv->id, &d->limits, err);
+	if (throttle_wanted(&d->limits))
+		ret = throttle_group_set(d->group ? d->group : drv->id, &d->limits, err);
 	return ret ? ret : block_throttle_join(drv->node, d->group ? d->group : drv->id, err);
 }
 

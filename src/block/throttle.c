@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/object.h"
 #include "base/util.h"
 #include "block/driver.h"
 
@@ -96,6 +97,25 @@ static struct throttle_group *find_group(const char *name)
 	while (g && strcmp(g->name, name) != 0)
 		g = g->next;
 	return g;
+}
+
+/* The group of a -object throttle-group, made when it is first joined. */
+static struct throttle_group *group_of_object(const char *id, struct err *err)
+{
+	const struct object *o = object_find(id);
+	const struct object_throttle *t;
+	struct throttle_limits l;
+
+	if (!o || strcmp(o->type->name, "throttle-group") != 0) {
+		err_set(err, -ENOENT, "Throttle group '%s' does not exist", id);
+		return NULL;
+	}
+	t = container_of(o, struct object_throttle, object);
+	memcpy(l.avg, t->avg, sizeof(l.avg));
+	memcpy(l.max, t->max, sizeof(l.max));
+	memcpy(l.length, t->length, sizeof(l.length));
+	l.iops_size = t->iops_size;
+	return throttle_group_set(id, &l, err) ? NULL : find_group(id);
 }
 
 int throttle_group_set(const char *name, const struct throttle_limits *l, struct err *err)
@@ -243,7 +263,9 @@ int block_throttle_join(struct block_node *n, const char *group, struct err *err
 	struct block_throttle *t;
 
 	if (!g)
-		return err_set(err, -ENOENT, "Throttle group '%s' does not exist", group);
+		g = group_of_object(group, err);
+	if (!g)
+		return err && err->code ? err->code : -ENOENT;
 	if (n->throttle) {
 		n->throttle->group = g;
 		return 0;

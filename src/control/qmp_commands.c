@@ -10,6 +10,7 @@
 #include "base/object.h"
 #include "base/util.h"
 #include "block/block.h"
+#include "block/image.h"
 #include "chr/chr.h"
 #include "control/info.h"
 #include "control/json.h"
@@ -163,6 +164,22 @@ static json_t *cmd_query_block(struct vm *vm, json_t *args, struct err *err)
 	return list;
 }
 
+/* Nodes by what -drive and -blockdev called them; their backing files follow. */
+static json_t *cmd_query_named_block_nodes(struct vm *vm, json_t *args, struct err *err)
+{
+	json_t *list = json_array();
+	struct drive *d;
+
+	for (size_t i = 0; (d = drive_at(i)); i++)
+		for (struct block_node *n = d->node; n; n = block_backing(n)) {
+			json_t *o = block_inserted(n);
+			if (n == d->node)
+				json_object_set_new(o, "node-name", json_text(d->id));
+			json_array_append_new(list, o);
+		}
+	return list;
+}
+
 static json_t *cmd_query_machines(struct vm *vm, json_t *args, struct err *err)
 {
 	json_t *list = json_array();
@@ -306,6 +323,7 @@ const struct qmp_command qmp_command_table[] = {
     {"query-chardev", NULL, cmd_query_chardev},
     {"query-chardev-backends", NULL, cmd_query_chardev_backends},
     {"query-block", NULL, cmd_query_block},
+    {"query-named-block-nodes", NULL, cmd_query_named_block_nodes},
     {"query-machines", NULL, cmd_query_machines},
     {"device-list-properties", typename_args, cmd_device_list_properties},
     {"qom-list-types", list_types_args, cmd_qom_list_types},

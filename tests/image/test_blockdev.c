@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/object.h"
 #include "base/util.h"
 #include "block/block.h"
 #include "block/image.h"
@@ -224,6 +225,31 @@ static void test_group(void **state)
 	drive_close_all();
 }
 
+static void test_group_object(void **state)
+{
+	struct err err;
+	struct drive *d;
+	char text[200];
+	double s;
+
+	make("a.raw", 1);
+	assert_int_equal(object_create("throttle-group,id=tg,x-iops-total=200", &err), 0);
+	snprintf(text, sizeof(text), "driver=raw,file.filename=%s/a.raw,node-name=under", dir);
+	assert_int_equal(blockdev_create(text, loop, &err), 0);
+	assert_int_equal(blockdev_create("driver=throttle,throttle-group=nosuch,file=under,node-name=t", loop, &err),
+			 -ENOENT);
+	assert_int_equal(blockdev_create(text, loop, &err), 0); /* the refused one is gone */
+	assert_int_equal(blockdev_create("driver=throttle,throttle-group=tg,file=under,node-name=t", loop, &err), 0);
+	d = drive_find("t");
+	assert_non_null(d);
+	s = flood(d->node, BLOCK_READ, 100, 512);
+	if (s < 0.39)
+		fail_msg("-blockdev driver=throttle took %.3f s", s);
+	drive_close_all();
+	blockdev_free_all();
+	object_destroy_all();
+}
+
 /* ---- -blockdev -------------------------------------------------------------------- */
 
 static int blockdev(const char *fmt, struct err *err)
@@ -322,8 +348,9 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_snapshot), cmocka_unit_test(test_limits),   cmocka_unit_test(test_unlimited),
-	    cmocka_unit_test(test_group),    cmocka_unit_test(test_blockdev), cmocka_unit_test(test_twice),
+	    cmocka_unit_test(test_snapshot), cmocka_unit_test(test_limits),	  cmocka_unit_test(test_unlimited),
+	    cmocka_unit_test(test_group),    cmocka_unit_test(test_group_object), cmocka_unit_test(test_blockdev),
+	    cmocka_unit_test(test_twice),
 	};
 
 	if (system("command -v qemu-img >/dev/null 2>&1"))
