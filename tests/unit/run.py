@@ -137,7 +137,7 @@ def case_refusals():
             (["-serial", "vc"], "does not exist in Kelvin yet"),
             (["-mon", "chardev=nosuch"], "nosuch"),
             (["-kernel", path("nosuch")], "nosuch"),
-            (["-object", "throttle-group,id=x"], "throttle-group"),
+            (["-object", "authz-list,id=x"], "authz-list"),
             (["-M", "pc,memory-backend=m"], "memory-backend"),
             (["-D", "/nosuch/dir/log"], "/nosuch/dir/log"),
             (["-pidfile", "/nosuch/dir/pid"], "/nosuch/dir/pid"),

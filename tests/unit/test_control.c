@@ -169,7 +169,7 @@ static void test_object(void **state)
 	    {"memory-backend-ram,id=m,size=1G,prealloc=on", NULL},
 	    {"memory-backend-ram,id=n", "'size' is required"},
 	    {"memory-backend-file,id=n,size=1G", "'mem-path' is required"},
-	    {"throttle-group,id=io", "'throttle-group' does not exist in Kelvin yet"},
+	    {"authz-list,id=io", "'authz-list' does not exist in Kelvin yet"},
 	    {"secret,id=s,data=x", "does not exist in Kelvin yet"},
 	    {"rng-randon,id=x", "did you mean 'rng-random'"},
 	    {"rng-random", "an id is missing"},
