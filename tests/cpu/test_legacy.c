@@ -117,9 +117,48 @@ static void test_stack(void **state)
 	assert_int_equal(c->s.gpr[R_RBP], DATA + 0xc00);
 }
 
+/* A segment prefix on implied memory operands: any segment for the source, none for a string's destination. */
+static void test_implied_segment(void **state)
+{
+	static const struct {
+		uint8_t text[3];
+		uint8_t len;
+		uint8_t al; /* afterwards */
+	} table[] = {
+	    {{0xac}, 1, 0x11},	     {{0x26, 0xac}, 2, 0x22}, /* lodsb, es lodsb */
+	    {{0x65, 0xac}, 2, 0x33},			      /* gs */
+	    {{0xd7}, 1, 0x11},	     {{0x26, 0xd7}, 2, 0x22}, /* xlat */
+	    {{0x26, 0xa4}, 2, 0x22},			      /* es movsb: read back below */
+	};
+	struct soft_cpu *c = guest.c;
+
+	for (unsigned k = 0; k < ARRAY_SIZE(table); k++) {
+		memcpy(code, table[k].text, sizeof(table[k].text));
+		mem_mark_written(&guest.mem, code, sizeof(table[k].text));
+		c->s.seg[S_ES].base = 0x100;
+		c->s.seg[S_GS].base = 0x200;
+		soft_mode_changed(c);
+		data[0] = 0x11;
+		data[0x100] = 0x22;
+		data[0x200] = 0x33;
+		data[0x180] = 0;
+		c->s.rip = CODE;
+		c->s.rflags = 0x202;
+		c->s.gpr[R_RAX] = 0;
+		c->s.gpr[R_RSI] = c->s.gpr[R_RBX] = DATA;
+		c->s.gpr[R_RDI] = DATA + 0x80;
+		assert_int_equal(interp_step(c), 0);
+		assert_int_equal(c->s.rip, CODE + table[k].len);
+		assert_int_equal(table[k].text[1] == 0xa4 ? data[0x180] : c->s.gpr[R_RAX] & 0xff, table[k].al);
+	}
+	c->s.seg[S_ES].base = c->s.seg[S_GS].base = 0;
+	soft_mode_changed(c);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_stack)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_stack),
+					   cmocka_unit_test(test_implied_segment)};
 	int r;
 
 	if (guest_create(&guest))

@@ -199,7 +199,16 @@ static void decode_visible(struct insn *i, const ZydisDecodedInstruction *zi, co
 	i->nops = MIN(zi->operand_count_visible, (uint8_t)ARRAY_SIZE(i->op));
 }
 
-/* String instructions, XLAT and MASKMOV have their memory operand implied; only its segment can be chosen. */
+static bool is_maskmov(const ZydisDecodedInstruction *zi)
+{
+	return zi->mnemonic == ZYDIS_MNEMONIC_MASKMOVQ || zi->mnemonic == ZYDIS_MNEMONIC_MASKMOVDQU ||
+	       zi->mnemonic == ZYDIS_MNEMONIC_VMASKMOVDQU;
+}
+
+/*
+ * String instructions, XLAT and MASKMOV have their memory operand implied; only its segment can be chosen, and not that
+ * of a string's destination. The source's may be ES too.
+ */
 static void decode_hidden_mem(struct insn *i, const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *ops)
 {
 	for (unsigned k = 0; k < zi->operand_count; k++) {
@@ -209,7 +218,7 @@ static void decode_hidden_mem(struct insn *i, const ZydisDecodedInstruction *zi,
 		if (z->type != ZYDIS_OPERAND_TYPE_MEMORY)
 			continue;
 		base = address_reg(z->mem.base);
-		if (base == R_RSP || z->mem.segment == ZYDIS_REGISTER_ES || base == INSN_NO_REG)
+		if (base == R_RSP || (base == R_RDI && !is_maskmov(zi)) || base == INSN_NO_REG)
 			continue;
 		if (z->mem.segment >= ZYDIS_REGISTER_ES && z->mem.segment <= ZYDIS_REGISTER_GS)
 			i->mem_seg = (uint8_t)(z->mem.segment - ZYDIS_REGISTER_ES);
