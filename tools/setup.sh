@@ -11,7 +11,7 @@ cache=${KELVIN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kelvin}
 # Debian packages by purpose. docs/dependencies.md says why each is there.
 packages_build="gcc meson ninja-build pkg-config libzydis-dev liburing-dev liburcu-dev libjansson-dev libcmocka-dev zlib1g-dev libzstd-dev libnbd-dev libiscsi-dev libgsl-dev libyaml-dev libisal-dev libdeflate0"
 packages_guest="mmdebstrap e2fsprogs busybox-static cpio kmod dpkg xz-utils zstd python3"
-packages_check="clang-14 clang-format-14 libclang-rt-14-dev cppcheck qemu-system-x86 qemu-utils qemu-block-extra nbdkit tgt gnutls-bin acpica-tools strace seabios"
+packages_check="clang-14 clang-format-14 libclang-rt-14-dev cppcheck qemu-system-x86 qemu-utils qemu-block-extra nbdkit tgt gnutls-bin acpica-tools strace seabios grub-common grub-pc-bin"
 
 # setup_packages PACKAGE... : install those that are missing. Without root: print the one command and stop.
 setup_packages()

@@ -36,4 +36,5 @@ def main():
         print(f"{flavour} {protocol} -smp {smp} -m {mem}: init after {got['init']} s of guest time")
 
 
-guest.run_test(main)
+if __name__ == "__main__":
+    guest.run_test(main)

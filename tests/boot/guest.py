@@ -84,11 +84,11 @@ class Guest:
         if accel:
             self.argv += ["-accel", accel]
         self.argv += ["-M", "pc", "-m", str(mem), "-smp", str(smp), "-nodefaults", "-no-reboot", "-display", "none",
-                      "-kernel", kernel, "-initrd", ",".join(initrds),
-                      "-append", f"console=ttyS0 panic=-1 {append}".strip(),
                       "-chardev", f"file,id=con,path={self.console}", "-serial", "chardev:con",
                       "-chardev", f"file,id=rep,path={self.report}", "-serial", "chardev:rep",
                       "-qmp", f"unix:{self.qmp},server=on,wait=off"]
+        if kernel: # else the firmware starts what the disks hold
+            self.argv += ["-kernel", kernel, "-initrd", ",".join(initrds), "-append", f"console=ttyS0 panic=-1 {append}".strip()]
         if ours:
             self.argv += ["-stats", self.stats]
         self.argv += list(args)
