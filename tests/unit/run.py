@@ -495,6 +495,43 @@ def case_media():
         os.unlink(path(name))
 
 
+def case_field_disks():
+    """The disks of the machines M1 to M9 of the field reports, as their lines give them: places, names, what is read-only."""
+    for name in ("f11-test.img", "sdb", "test.img", "raw.img", "Fedora.iso"):
+        with open(path(name), "wb") as f:
+            f.truncate(1 << 20)
+    f11 = f"file={path('f11-test.img')},if=virtio,index=0,boot=on"
+    sdb = f"file={path('sdb')}"
+    machines = {
+        "M1": (["-drive", "file=,if=ide,media=cdrom,index=2", "-drive", f11, "-drive", f"{sdb},if=virtio,index=1"],
+               ["ide1-cd0", "virtio0", "virtio1"]),
+        "M2": (["-drive", "file=,if=ide,media=cdrom,index=2", "-drive", f11, "-drive", f"{sdb},if=virtio,index=1,cache=none"],
+               ["ide1-cd0", "virtio0", "virtio1"]),
+        "M3": (["-drive", f11, "-drive", f"{sdb},if=ide,index=1"], ["virtio0", "ide0-hd1", "ide1-cd0"]),
+        "M4": (["-drive", f11, "-drive", f"{sdb},if=ide,index=1,cache=none"], ["virtio0", "ide0-hd1", "ide1-cd0"]),
+        "M5": (["-drive", f"file={path('Fedora.iso')},if=virtio,media=cdrom,index=2", "-drive", f11, "-drive",
+                f"{sdb},if=virtio,index=1"], ["virtio2", "virtio0", "virtio1", "ide1-cd0"]),
+        "M6": (["-drive", f"file={path('Fedora.iso')},if=virtio,media=cdrom,index=2", "-drive", f11, "-drive",
+                f"{sdb},if=virtio,index=1", "-drive", f"file={path('test.img')},if=virtio,index=3"],
+               ["virtio2", "virtio0", "virtio1", "virtio3", "ide1-cd0"]),
+        "M8": (["-hda", path("sdb")], ["ide0-hd0", "ide1-cd0"]),
+    }
+    for cache in ("none", "writethrough", "writeback", "unsafe", "directsync"):
+        machines["M9 " + cache] = (["-drive", f"file={path('raw.img')},if=virtio,cache={cache}"], ["virtio0", "ide1-cd0"])
+    for name, (args, want) in machines.items():
+        with Machine("-m", "64", "-boot", "c", *args):
+            q = Qmp("qmp")
+            q.command("qmp_capabilities")
+            disks = q.command("query-block")["return"]
+            assert [d["device"] for d in disks] == want, (name, disks)
+            for d in disks:
+                ro = d.get("inserted", {}).get("ro")
+                assert ro in (None, d["device"] == "virtio2"), (name, d)
+            q.close()
+    for name in ("f11-test.img", "sdb", "test.img", "raw.img", "Fedora.iso"):
+        os.unlink(path(name))
+
+
 def case_monitor_socket():
     """The human monitor on a Unix socket and on TCP; two clients after each other."""
     with Machine("-monitor", f"unix:{path('mon')},server,nowait") as m:
