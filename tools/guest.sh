@@ -121,22 +121,24 @@ guest_initramfs()
 	rm -rf "$tmp"
 }
 
-# guest_rootfs : a Debian 12 root file system (systemd, gcc, python3, perl) on ext4 in a raw image. Sets rootfs.
-# The recipe's checksum is part of the name, so that a changed recipe makes a new image.
+# guest_rootfs [soak] : a Debian 12 root file system (systemd, gcc, python3, perl; soak: node and java too) on ext4 in a
+# raw image. Sets rootfs. The recipe's checksum is part of the name, so that a changed recipe makes a new image.
 guest_rootfs()
 {
-	local sum tmp size=2G
+	local sum tmp size=2G name=debian lists=("$top/guest/rootfs.packages")
+	[ "${1:-}" = soak ] && name=soak size=4G lists+=("$top/guest/soak.packages")
 	guest_kernel cloud
-	sum=$( (cat "$top/guest/rootfs.packages" "$top"/guest/rootfs/*; basename "$kernel_modules") | sha256sum | cut -c1-12)
-	rootfs=$cache/debian-$sum.img
+	sum=$( (cat "${lists[@]}" "$top"/guest/rootfs/*; basename "$kernel_modules") | sha256sum | cut -c1-12)
+	rootfs=$cache/$name-$sum.img
 	[ -f "$rootfs" ] && return 0
-	rm -f "$cache"/debian-*.img
+	rm -f "$cache/$name"-*.img
 	tmp=$(mktemp -d "$cache/rootfs.XXXXXX") || exit 1
 	chmod 755 "$tmp"
 	say "making a Debian root file system (once; a few minutes)"
 	truncate -s $size "$tmp/img"
 	# Everything happens in hooks inside mmdebstrap's name space, so that it works without root too.
-	mmdebstrap --variant=minbase --include="$(grep -v '^#' "$top/guest/rootfs.packages" | tr '\n' ',' | sed 's/,*$//')" \
+	mmdebstrap --variant=minbase --include="$(grep -hv '^#' "${lists[@]}" | tr '\n' ',' | sed 's/,*$//')" \
+		--essential-hook='mkdir -p "$1/usr/share/man/man1"' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 		--customize-hook="$top/guest/rootfs/customize \"\$1\" \"$top/guest/rootfs\" \"$kernel_modules\"" \
 		--customize-hook="$top/guest/rootfs/make-image \"\$1\" \"$tmp/img\"" \

@@ -284,15 +284,19 @@ static bool image_differs(const uint8_t *a, const uint8_t *b, struct difference 
 
 static unsigned read_code(struct soft_cpu *c, uint64_t rip, uint8_t *buf, unsigned len)
 {
-	const uint8_t *host;
-	uint64_t page;
-	unsigned n = MIN(len, (unsigned)(PAGE_SIZE - (rip & (PAGE_SIZE - 1))));
-	uint64_t lin = c->long64 ? rip : (uint32_t)rip;
+	unsigned done = 0;
 
-	if (mmu_fetch(c, lin, &page, &host) || !host)
-		return 0;
-	memcpy(buf, host + (lin & (PAGE_SIZE - 1)), n);
-	return n;
+	while (done < len) {
+		uint64_t page, lin = c->long64 ? rip + done : (uint32_t)(rip + done);
+		unsigned n = MIN(len - done, (unsigned)(PAGE_SIZE - (lin & (PAGE_SIZE - 1))));
+		const uint8_t *host;
+
+		if (mmu_fetch(c, lin, &page, &host) || !host)
+			break;
+		memcpy(buf + done, host + (lin & (PAGE_SIZE - 1)), n);
+		done += n;
+	}
+	return done;
 }
 
 /* Flags that the manuals leave open after n instructions from the state of before. */
