@@ -80,4 +80,5 @@ def main():
     print(f"{len(want)} results equal the host's; the C program has {want[0].split()[-1]} lines")
 
 
-guest.run_test(main)
+if __name__ == "__main__":
+    guest.run_test(main)
