@@ -93,6 +93,12 @@ const ZydisDecoder *insn_decoder64(const struct soft_cpu *c)
 	return decoder_for(c, MODE_64);
 }
 
+const ZydisDecoder *insn_decoder32(const struct soft_cpu *c)
+{
+	pthread_once(&decode_once, decode_setup);
+	return decoder_for(c, MODE_32);
+}
+
 /* ---- operands --------------------------------------------------------------- */
 
 static void operand_reg(struct operand *o, ZydisRegister r)

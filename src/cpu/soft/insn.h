@@ -88,6 +88,7 @@ int insn_decode_full(const struct soft_cpu *c, const struct insn *i, ZydisDecode
 
 /* The decoder of 64-bit code as this CPU's model reads it (TZCNT or BSF, AMD's branches). After interp_init. */
 const ZydisDecoder *insn_decoder64(const struct soft_cpu *c);
+const ZydisDecoder *insn_decoder32(const struct soft_cpu *c);
 
 typedef int insn_fn(struct soft_cpu *c, const struct insn *i);
 struct insn_handler {

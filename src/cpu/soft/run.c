@@ -29,6 +29,11 @@
 
 /* ---- derived state ------------------------------------------------------------- */
 
+static bool data_open(const struct cpu_segment *s)
+{
+	return !s->unusable && s->limit == 0xffffffff && (s->type & (DESC_CODE | DESC_EXPAND | DESC_RW)) == DESC_RW;
+}
+
 static bool segments_flat(const struct soft_cpu *c)
 {
 	static const uint8_t seg[] = {S_CS, S_DS, S_ES, S_SS};
@@ -38,7 +43,7 @@ static bool segments_flat(const struct soft_cpu *c)
 	for (unsigned n = 0; n < ARRAY_SIZE(seg); n++) {
 		const struct cpu_segment *s = &c->s.seg[seg[n]];
 
-		if (s->unusable || s->base || s->limit != 0xffffffff)
+		if (s->unusable || s->base || s->limit != 0xffffffff || (seg[n] != S_CS && !data_open(s)))
 			return false;
 	}
 	return true;
@@ -66,6 +71,8 @@ void soft_mode_changed(struct soft_cpu *c)
 		      (s->cr0 & (CR0_TS | CR0_EM) ? SOFT_KEY_TS_EM : 0) | (s->rflags & FLAG_TF ? SOFT_KEY_TF : 0) |
 		      (s->cr4 & CR4_OSXSAVE ? 0 : SOFT_KEY_OSXSAVE_OFF) | (segments_flat(c) ? SOFT_KEY_FLAT : 0) |
 		      (real || vm86 ? SOFT_KEY_REAL : 0);
+	if (!c->long64)
+		c->mode_key |= (data_open(&s->seg[S_FS]) ? SOFT_KEY_FS : 0) | (data_open(&s->seg[S_GS]) ? SOFT_KEY_GS : 0);
 }
 
 /* ---- time ------------------------------------------------------------------------ */

@@ -198,6 +198,8 @@ struct soft_cpu {
 #define SOFT_KEY_OSXSAVE_OFF 256u
 #define SOFT_KEY_FLAT	     512u  /* CS, DS, ES, SS bases are 0 and limits 4G (always in long64) */
 #define SOFT_KEY_REAL	     1024u /* CR0.PE clear or VM86 */
+#define SOFT_KEY_FS	     2048u /* outside 64-bit mode: FS is writable data with a limit of 4G; its base is any */
+#define SOFT_KEY_GS	     4096u
 
 static inline struct soft_cpu *soft_cpu_of(struct vcpu *v)
 {
