@@ -40,6 +40,13 @@
 #define ROUNDS 64u /* 64 bytes for each vCPU */
 #define STACKS 0x800u
 
+/* The guest races for its memory on purpose. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "race:dma_write\nrace:block_run\nrace:jit_translate\nrace:note_code\n";
+}
+
 static struct guest guest;
 static struct soft_cpu *cpus[NCPU];
 static uint8_t *code, *data;

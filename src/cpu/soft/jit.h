@@ -57,6 +57,7 @@
 #define JIT_NO_KEY	 UINT32_MAX
 #define JIT_KEY_SINGLE	 (1u << 31) /* in a block's key: every access is looked up by itself (jit_group.c) */
 #define GROUP_SLOTS	 4
+#define JIT_GROUP_RANGE	 256 /* bytes that accesses with one lookup may be apart */
 #define JIT_NO_PAGE	 UINT64_MAX
 #define JIT_INSN_MAX	 15u
 

@@ -18,7 +18,7 @@
  */
 #include "cpu/soft/jit_xlat.h"
 
-#define RANGE_MAX 256
+#define RANGE_MAX JIT_GROUP_RANGE
 #define OPEN_MAX  32
 #define BASE_RIP  16
 #define BASE_NONE 17

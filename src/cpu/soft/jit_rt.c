@@ -170,6 +170,13 @@ struct jit_slow jit_slow_write(struct soft_cpu *c, uint64_t lin, unsigned size, 
 		return fail(c, REASON_FAULT);
 	if (!p || (flags & MMU_HOST_CODE))
 		return fail(c, REASON_INTERP);
+	/* The head of a group asks for all its members (jit_group.c). */
+	if (unlikely(c->lockstep)) {
+		uint8_t *page = p - (lin & (PAGE_SIZE - 1));
+		uint8_t *from = p - page > JIT_GROUP_RANGE ? p - JIT_GROUP_RANGE : page;
+
+		lockstep_note(c->lockstep, from, (unsigned)(MIN(p + JIT_GROUP_RANGE, page + PAGE_SIZE) - from));
+	}
 	return (struct jit_slow){.addend = (uint64_t)(uintptr_t)p - lin, .ok = 1};
 }
 
@@ -772,8 +779,15 @@ bool jit_run_one(struct soft_cpu *c, uint8_t *image, struct jit_one *one, enum j
 		one->reason = c->jx.reason;
 		one->insns = c->jx.at;
 		switch (one->reason) {
-		case REASON_LINK:
-			one->dead = FLAG_ARITH & ~(uint32_t)((struct jit_link *)(uintptr_t)c->jx.arg)->live;
+		case REASON_LINK: {
+			const struct jit_link *l = (const struct jit_link *)(uintptr_t)c->jx.arg;
+
+			one->dead = FLAG_ARITH & ~(uint32_t)l->live;
+			if (l->single) { /* the head of a group that does not fit: as what only the interpreter does */
+				one->reason = one->insns ? REASON_LINK : REASON_INTERP;
+				break;
+			}
+		}
 			__attribute__((fallthrough));
 		case REASON_LOOKUP:
 		case REASON_LOOKUP_SALTED:

@@ -975,7 +975,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 		x->b = b;
 		x->page = at->page;
 		x->key = c->mode_key;
-		x->single = (at->key & JIT_KEY_SINGLE) || j->lockstep; /* lockstep notes each store */
+		x->single = at->key & JIT_KEY_SINGLE;
 		x->mmu_index = c->mmu_index;
 		x->exact = j->exact_flags;
 		x->isa = interp_decode_info(c)->isa;
