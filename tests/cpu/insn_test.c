@@ -6,12 +6,12 @@
  * and exceptions must agree.
  *
  *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table | --forms] [--verbose]
- *		  [--single | --sequence | --legacy | --compat | --jit | --tiers] [--max]
+ *		  [--single | --sequence | --legacy | --compat | --jit | --jit32 | --tiers] [--max]
  *	test_insn --log FILE --minutes M	goes on where FILE ends, counts there
  *	test_insn --log FILE [--forms]		what was covered so far
  *
- * --jit: sequences, all of them translated at first sight; --tiers: with the threshold that users have, so that
- * interpreter and translator take turns.
+ * --jit: sequences, all of them translated at first sight; --jit32: 32-bit code so; --tiers: with the threshold that
+ *users have, so that interpreter and translator take turns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,22 +60,28 @@ static void soft_set_mode(struct soft_cpu *c, unsigned mode)
 	soft_mode_changed(c);
 }
 
+/* Their targets are INT3, which has no handler here. */
+static bool branches(const struct insn_case *ic)
+{
+	const char *name = ZydisMnemonicGetString((ZydisMnemonic)ic->mnemonic);
+
+	return name[0] == 'j' || !strncmp(name, "loop", 4) || !strncmp(name, "call", 4) || !strncmp(name, "ret", 3);
+}
+
 static int soft_execute(struct soft_cpu *c, const struct insn_case *ic)
 {
 	uint64_t base = ic->mode == 16 ? CASE_CODE : 0;
 	int ret = 0;
 
-	if (ic->sequence && use_jit) {
-		for (unsigned k = 0; k < 1000; k++)
+	if (use_jit && (ic->sequence || (ic->mode == 32 && !branches(ic)))) {
+		for (unsigned k = 0; k < 1000 && !ret; k++)
 			switch (jit_run(c)) {
-			case JIT_EXC: return EXC_RAISED;
-			case JIT_INTERP:
-				if (interp_step(c))
-					return EXC_RAISED;
-				break;
+			case JIT_EXC: ret = EXC_RAISED; break;
+			case JIT_INTERP: ret = interp_step(c); break;
 			default: c->v.requests = 0; break;
 			}
-		return 0;
+		/* Single instructions have UD2 behind them here. */
+		return ic->sequence || c->exc_vector != EXC_UD || c->s.rip != ic->in.rip + ic->soft_len ? ret : 0;
 	}
 	if (ic->sequence) { /* through whole blocks */
 		for (unsigned k = 0; !ret && k < 1000; k++)
@@ -92,6 +98,8 @@ static int soft_execute(struct soft_cpu *c, const struct insn_case *ic)
 	return ret;
 }
 
+static const uint8_t ud2[] = {0x0f, 0x0b};
+
 static void soft_run(const struct insn_case *ic, struct case_result *r)
 {
 	struct soft_cpu *c = guest.c;
@@ -101,7 +109,9 @@ static void soft_run(const struct insn_case *ic, struct case_result *r)
 
 	case_fill(&rng, ic->fill, data_host, CASE_DATA_SIZE);
 	memcpy(at, ic->soft_bytes, ic->soft_len);
-	mem_mark_written(&guest.mem, at, ic->soft_len);
+	if (use_jit && !ic->sequence)
+		memcpy(at + ic->soft_len, ud2, sizeof(ud2));
+	mem_mark_written(&guest.mem, at, ic->soft_len + sizeof(ud2));
 	memcpy(c->s.gpr, ic->in.gpr, sizeof(c->s.gpr));
 	c->s.rip = ic->in.rip - (ic->mode == 16 ? CASE_CODE : 0);
 	c->x87_cs = c->x87_ds = 0;
@@ -121,8 +131,8 @@ static void soft_run(const struct insn_case *ic, struct case_result *r)
 	r->out.rflags = c->s.rflags;
 	memcpy(r->out.xsave, c->s.xsave, CPU_XSAVE_SIZE);
 	memcpy(r->data, data_host, CASE_DATA_SIZE);
-	memset(at, 0xcc, ic->soft_len);
-	mem_mark_written(&guest.mem, at, ic->soft_len);
+	memset(at, 0xcc, ic->soft_len + (use_jit && !ic->sequence ? sizeof(ud2) : 0));
+	mem_mark_written(&guest.mem, at, ic->soft_len + sizeof(ud2));
 	if (memcmp(code_host, code_host + 1, CASE_CODE_SIZE - 1) != 0) { /* written to, as on the host */
 		memset(code_host, 0xcc, CASE_CODE_SIZE);
 		mem_mark_written(&guest.mem, code_host, CASE_CODE_SIZE);
@@ -301,10 +311,10 @@ static void make_case(struct case_gen *g, unsigned k, unsigned what, struct insn
 	switch (what == 0 ? k % 4 : what) {
 	case 2: gen_sequence(g, ic); break;
 	case 3:
-		if (what == 0 && k & 8)
+		if ((what == 0 && k & 8) || (use_jit && k & 1))
 			gen_compat(g, ic);
 		else
-			gen_legacy(g, k & 4 ? 32 : 16, ic);
+			gen_legacy(g, use_jit || k & 4 ? 32 : 16, ic);
 		break;
 	case 4: gen_compat(g, ic); break;
 	default: gen_next(g, ic); break;
@@ -487,6 +497,9 @@ int main(int argc, char **argv)
 		else if (strcmp(argv[k], "--jit") == 0) {
 			use_jit = true;
 			what = 2;
+		} else if (strcmp(argv[k], "--jit32") == 0) {
+			use_jit = true;
+			what = 3;
 		} else if (strcmp(argv[k], "--tiers") == 0) {
 			use_jit = tiers = true;
 			what = 2;

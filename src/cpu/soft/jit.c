@@ -296,6 +296,7 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 	if (!jc)
 		return err_set(err, -ENOMEM, "soft: no memory for the translator");
 	jc->decoder = *insn_decoder64(c);
+	jc->decoder32 = *insn_decoder32(c);
 	for (unsigned i = 0; i < MMU_MODES; i++)
 		c->jx.jump_key[i] = JIT_NO_KEY;
 	c->jx.self = c;

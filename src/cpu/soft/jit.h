@@ -217,13 +217,18 @@ struct jit_cpu {
 		unsigned n;
 		uint16_t entry[JIT_JUMP_LOG];
 	} log[MMU_MODES];
-	ZydisDecoder decoder;
+	ZydisDecoder decoder, decoder32;
 	struct jit_heat heat[JIT_HEAT_SIZE];
 };
 
 static inline struct jit *jit_of(const struct soft_cpu *c)
 {
 	return ((struct soft_accel *)(void *)c->v.accel)->jit;
+}
+
+static inline const ZydisDecoder *jit_decoder(const struct soft_cpu *c)
+{
+	return c->long64 ? &c->jit->decoder : &c->jit->decoder32;
 }
 
 #define HEAT_FAILED 200 /* could not be translated; counts on to 255, then is tried again */

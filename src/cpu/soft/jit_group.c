@@ -238,7 +238,7 @@ void x_groups_find(struct xlat *x)
 
 	for (unsigned i = 0; i < x->n; i++)
 		x->insn[i].group = -1;
-	if (x->single)
+	if (x->single || x->w32) /* 32-bit addresses wrap */
 		return;
 	for (unsigned i = 0; i < x->n; i++) {
 		struct xinsn *in = &x->insn[i];

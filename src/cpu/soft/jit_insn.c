@@ -73,6 +73,14 @@ static void emit_guest(struct xlat *x, const struct xinsn *in, const struct role
 				e1(e, b);
 		}
 		rex = (unsigned)(zi->raw.rex.W << 3 | r_ext << 2 | x_ext << 1 | b_ext);
+		if (x->w32 && zi->opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && (zi->opcode & 0xf0) == 0x40) {
+			/* INC and DEC of one byte are prefixes in 64-bit code. */
+			if (rex)
+				e1(e, 0x40 | rex);
+			e1(e, 0xff);
+			e1(e, (unsigned)(0xc0 | (zi->opcode & 8) | (opc & 7)));
+			return;
+		}
 		if (rex || need_rex)
 			e1(e, 0x40 | rex);
 		if (zi->opcode_map != ZYDIS_OPCODE_MAP_DEFAULT)
@@ -81,7 +89,10 @@ static void emit_guest(struct xlat *x, const struct xinsn *in, const struct role
 			e1(e, 0x38);
 		else if (zi->opcode_map == ZYDIS_OPCODE_MAP_0F3A)
 			e1(e, 0x3a);
-		e1(e, role[ROLE_OPC].used ? (zi->opcode & 0xf8u) | (unsigned)(opc & 7) : zi->opcode);
+		if (x->w32 && zi->opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && zi->opcode == 0x82)
+			e1(e, 0x80); /* its other name, which 64-bit code has not */
+		else
+			e1(e, role[ROLE_OPC].used ? (zi->opcode & 0xf8u) | (unsigned)(opc & 7) : zi->opcode);
 		if (!modrm)
 			end = zi->raw.imm[0].size ? zi->raw.imm[0].offset : zi->length;
 	} else if (zi->encoding == ZYDIS_INSTRUCTION_ENCODING_VEX) {
@@ -103,6 +114,8 @@ static void emit_guest(struct xlat *x, const struct xinsn *in, const struct role
 			p1 = (uint8_t)((p1 & 0xdf) | (rm < 8) << 5);
 		if (v >= 0)
 			p2 = (uint8_t)((p2 & 0x87) | (~v & 15) << 3);
+		else if (x->w32) /* eight registers: the fourth bit is ignored there */
+			p2 |= 0x40;
 		e1(e, 0xc4);
 		e1(e, p1);
 		e1(e, p2);
@@ -458,30 +471,36 @@ static void lower_lea(struct xlat *x, struct xinsn *in)
 static void rsp_add(struct xlat *x, int32_t n)
 {
 	int h = home_of(R_RSP);
+	struct hmem m = h_base(h, n);
 
-	e_lea(&x->e, h, h_base(h, n));
+	e_op_mem(&x->e, !x->w32, 0x8d, h, &m);
 }
 
 /* Push the value in `src` (H_NONE: the sign-extended immediate). */
 static void push_value(struct xlat *x, struct xinsn *in, int src, int32_t imm)
 {
+	int width = x->w32 ? 4 : 8;
 	struct hmem m;
 
 	if (!x_group_member(x, in))
 		x_flags_clobber(x, in->live_in);
-	m = x_lookup_stack(x, in, R_RSP, -8, 8, MMU_WRITE);
+	m = x_lookup_stack(x, in, R_RSP, -width, (unsigned)width, MMU_WRITE);
 	if (x_flags_breaking(x, in)) /* no scratch: the recipe is in place, or the slot has them */
 		x_flags_to_host(x, x_flags_breaking(x, in));
 	if (src == H_NONE) {
-		e_op_mem(&x->e, 1, 0xc7, 0, &m);
+		e_op_mem(&x->e, !x->w32, 0xc7, 0, &m);
 		e4(&x->e, (uint32_t)imm);
 	} else if (src == H_RCX) { /* was kept in SLOT_TMP2 */
+		if (x->w32) {	   /* rcx is part of the address */
+			e_lea(&x->e, H_RAX, m);
+			m = h_base(H_RAX, 0);
+		}
 		e_load(&x->e, H_RCX, h_slot(SLOT_TMP2));
-		e_store(&x->e, m, H_RCX);
+		e_op_mem(&x->e, !x->w32, 0x89, H_RCX, &m);
 	} else {
-		e_store(&x->e, m, src);
+		e_op_mem(&x->e, !x->w32, 0x89, src, &m);
 	}
-	rsp_add(x, -8);
+	rsp_add(x, -width);
 	/* CALL has its exit still to come, and flags made again from the old RSP would be wrong there. */
 	if (x->recipe.regs & in->gpr_written)
 		x->recipe.kind = RECIPE_NONE;
@@ -493,8 +512,8 @@ static void load_operand_rcx(struct xlat *x, struct xinsn *in, unsigned n)
 
 	if (in->op[n].type == ZYDIS_OPERAND_TYPE_MEMORY) {
 		x_flags_clobber(x, in->live_in);
-		m = x_lookup(x, in, &in->op[n].mem, 8, MMU_READ);
-		e_load(&x->e, H_RCX, m);
+		m = x_lookup(x, in, &in->op[n].mem, x->w32 ? 4 : 8, MMU_READ);
+		e_op_mem(&x->e, !x->w32, 0x8b, H_RCX, &m);
 	} else {
 		unsigned size;
 		bool high;
@@ -534,34 +553,34 @@ static void lower_pop(struct xlat *x, struct xinsn *in)
 
 	if (!x_group_member(x, in))
 		x_flags_clobber(x, in->live_in);
-	m = x_lookup_stack(x, in, R_RSP, 0, 8, MMU_READ);
+	m = x_lookup_stack(x, in, R_RSP, 0, x->w32 ? 4 : 8, MMU_READ);
 	breaking = x_flags_breaking(x, in);
 	if (breaking)
 		x_flags_to_host(x, breaking);
 	if (h == H_NONE) {
-		e_load(&x->e, H_RCX, m);
+		e_op_mem(&x->e, !x->w32, 0x8b, H_RCX, &m);
 		e_store(&x->e, slot_of(g), H_RCX);
 	} else {
-		e_load(&x->e, h, m);
+		e_op_mem(&x->e, !x->w32, 0x8b, h, &m);
 	}
 	if (g != R_RSP)
-		rsp_add(x, 8);
+		rsp_add(x, x->w32 ? 4 : 8);
 }
 
 static void lower_leave(struct xlat *x, struct xinsn *in)
 {
 	int bp = home_of(R_RBP);
-	struct hmem m;
+	struct hmem m, after = h_base(bp, x->w32 ? 4 : 8);
 	unsigned breaking;
 
 	if (!x_group_member(x, in))
 		x_flags_clobber(x, in->live_in);
-	m = x_lookup_stack(x, in, R_RBP, 0, 8, MMU_READ);
+	m = x_lookup_stack(x, in, R_RBP, 0, x->w32 ? 4 : 8, MMU_READ);
 	breaking = x_flags_breaking(x, in);
 	if (breaking)
 		x_flags_to_host(x, breaking);
-	e_lea(&x->e, home_of(R_RSP), h_base(bp, 8));
-	e_load(&x->e, bp, m);
+	e_op_mem(&x->e, !x->w32, 0x8d, home_of(R_RSP), &after);
+	e_op_mem(&x->e, !x->w32, 0x8b, bp, &m);
 }
 
 /* ---- rax, rdx and the like ------------------------------------------------ */
@@ -911,8 +930,10 @@ static void link_stub(struct xlat *x, struct jit_link *l, bool flags)
 /* rcx = linear address of the page offset */
 static void load_va(struct xlat *x, int32_t off)
 {
+	struct hmem m = h_base(H_RCX, off);
+
 	e_load(&x->e, H_RCX, h_slot(SLOT_PAGE));
-	e_lea(&x->e, H_RCX, h_base(H_RCX, off));
+	e_op_mem(&x->e, !x->w32, 0x8d, H_RCX, &m);
 }
 
 /* Jump through the table to the linear address in rcx, in code of that mode; flags are in the slot. */
@@ -1094,14 +1115,14 @@ static void lower_jmp_ind(struct xlat *x, struct xinsn *in)
 static void lower_ret(struct xlat *x, struct xinsn *in)
 {
 	struct hmem m;
-	int32_t n = 8;
+	int32_t n = x->w32 ? 4 : 8;
 
 	if (in->op[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE)
 		n += (int32_t)(in->op[0].imm.value.u & 0xffff);
 	x_flags_to_slot(x, F_ALL);
 	x->host = 0;
-	m = x_lookup_stack(x, in, R_RSP, 0, 8, MMU_READ);
-	e_load(&x->e, H_RCX, m);
+	m = x_lookup_stack(x, in, R_RSP, 0, x->w32 ? 4 : 8, MMU_READ);
+	e_op_mem(&x->e, !x->w32, 0x8b, H_RCX, &m);
 	rsp_add(x, n);
 	x_exit_indirect(x);
 }

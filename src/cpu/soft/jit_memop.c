@@ -101,6 +101,8 @@ static void linear(struct xlat *x, const struct xinsn *in, const ZydisDecodedOpe
 	x_address(x, in, m, H_RCX);
 	if (seg)
 		add_gs(x, H_RCX, seg);
+	if (seg && x->w32)
+		e_op_reg(&x->e, 0, 0x8b, H_RCX, H_RCX); /* it wraps */
 }
 
 /* With rcx = linear address: the lookup up to the loaded addend. The jumps to cold code are in miss[]. */
@@ -224,6 +226,13 @@ found:
 	return r;
 }
 
+static void stack_address(struct xlat *x, int base, int32_t disp)
+{
+	struct hmem m = h_base(base, disp);
+
+	e_op_mem(&x->e, !x->w32, 0x8d, H_RCX, &m);
+}
+
 struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base, int32_t disp, unsigned size,
 			   enum mmu_access a)
 {
@@ -239,14 +248,19 @@ struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base
 		x_group_addend(x, in, &m, size, a);
 		return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
 	}
-	e_lea(e, H_RCX, h_base(hb, disp));
+	stack_address(x, hb, disp);
 	lookup(x, size, 0, a, miss);
 	resume = e->p;
 	x_swap(x);
 	miss_here(x, miss);
-	e_lea(e, H_RCX, h_base(hb, disp));
+	stack_address(x, hb, disp);
 	x_slow_access(x, in, size, a, resume);
 	x_swap(x);
+	if (x->w32) {
+		/* The address as it was looked up: ESP may have wrapped. */
+		stack_address(x, hb, disp);
+		return (struct hmem){.base = H_RAX, .index = H_RCX};
+	}
 	return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
 }
 

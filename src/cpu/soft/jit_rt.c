@@ -31,6 +31,8 @@ static bool plain(const struct soft_cpu *c, uint64_t lin, unsigned *size)
 	*size &= 0xffff;
 	if (align && (lin & (align - 1)))
 		return false;
+	if (!c->long64 && lin + *size - 1 > UINT32_MAX) /* it wraps */
+		return false;
 	return canonical(lin) && canonical(lin + *size - 1) && !(c->s.dr[7] & 0xff);
 }
 
@@ -477,10 +479,17 @@ static struct jit_heat *heat_of(struct soft_cpu *c, uint64_t rip)
 	return e;
 }
 
+#define KEY_64 SOFT_KEY_LONG64
+#define KEY_32 (SOFT_KEY_CODE32 | SOFT_KEY_STACK32 | SOFT_KEY_FLAT)
+
+/* 64-bit code, and 32-bit code whose segments all have base 0 and the limit 4G. CPL 1 and 2 have no key of their own,
+ * and #AC is the interpreter's. */
 static bool translatable(const struct soft_cpu *c)
 {
-	return (c->mode_key & (SOFT_KEY_LONG64 | SOFT_KEY_TF | SOFT_KEY_REAL)) == SOFT_KEY_LONG64 && !c->s.int_shadow &&
-	       !(c->s.dr[7] & 0xff);
+	uint32_t key = c->mode_key & (KEY_64 | KEY_32 | SOFT_KEY_TF | SOFT_KEY_REAL);
+
+	return (key == (KEY_64 | SOFT_KEY_FLAT) || key == KEY_32) && !c->s.int_shadow && !(c->s.dr[7] & 0xff) &&
+	       (c->cpl == 0 || (c->cpl == 3 && (~c->s.rflags & FLAG_AC || ~c->s.cr0 & CR0_AM)));
 }
 
 /* The block at rip, found or made. NULL: *r says what to do instead. */

@@ -442,10 +442,45 @@ static void flags_of(struct xinsn *in)
 	}
 }
 
+/* VEX and EVEX bits that 32-bit code ignores and 64-bit code does not. */
+static bool other_in_64(const struct xinsn *in)
+{
+	unsigned size;
+	bool high;
+
+	if (in->zi.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY)
+		return false;
+	if (in->zi.encoding != ZYDIS_INSTRUCTION_ENCODING_VEX)
+		return true;
+	for (unsigned i = 0; i < in->zi.operand_count; i++) {
+		if (in->op[i].encoding == ZYDIS_OPERAND_ENCODING_IS4 ||
+		    (in->zi.raw.vex.W && in->op[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+		     x_gpr(in->op[i].reg.value, &size, &high) >= 0))
+			return true;
+	}
+	return false;
+}
+
+/* May 32-bit code access memory through this segment without looking at it? And no 16-bit addresses. */
+static bool segment_open(const struct xlat *x, const ZydisDecodedInstruction *zi, const ZydisDecodedOperandMem *m)
+{
+	if (zi->address_width != 32)
+		return false;
+	switch (m->segment) {
+	case ZYDIS_REGISTER_ES:
+	case ZYDIS_REGISTER_SS:
+	case ZYDIS_REGISTER_DS: return true;
+	case ZYDIS_REGISTER_FS: return x->key & SOFT_KEY_FS;
+	case ZYDIS_REGISTER_GS: return x->key & SOFT_KEY_GS;
+	default: return false;
+	}
+}
+
 /* Sets kind and the fields about operands, flags and targets. */
 void x_classify(struct xlat *x, struct xinsn *in)
 {
 	const ZydisDecodedInstruction *zi = &in->zi;
+	unsigned width = x->w32 ? 32 : 64;
 
 	in->mem = -1;
 	in->mem_align = 0;
@@ -467,7 +502,7 @@ void x_classify(struct xlat *x, struct xinsn *in)
 			continue;
 		if (o->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
 			continue;
-		if (o->mem.type != ZYDIS_MEMOP_TYPE_MEM)
+		if (o->mem.type != ZYDIS_MEMOP_TYPE_MEM || (x->w32 && !segment_open(x, zi, &o->mem)))
 			goto unsupported;
 		in->mem = (int8_t)i;
 		in->mem_size = o->size / 8;
@@ -525,19 +560,19 @@ void x_classify(struct xlat *x, struct xinsn *in)
 			in->gpr_written |= 1u << R_RCX;
 		break;
 	case K_PUSH:
-		if (zi->operand_width != 64 ||
-		    (in->op[0].type == ZYDIS_OPERAND_TYPE_REGISTER && in->op[0].size != 64) ||
-		    (in->op[0].type == ZYDIS_OPERAND_TYPE_MEMORY && in->op[0].size != 64))
+		if (zi->operand_width != width ||
+		    (in->op[0].type == ZYDIS_OPERAND_TYPE_REGISTER && in->op[0].size != width) ||
+		    (in->op[0].type == ZYDIS_OPERAND_TYPE_MEMORY && in->op[0].size != width))
 			goto unsupported;
 		in->gpr_written |= 1u << R_RSP;
 		break;
 	case K_POP:
-		if (in->op[0].type != ZYDIS_OPERAND_TYPE_REGISTER || in->op[0].size != 64)
+		if (in->op[0].type != ZYDIS_OPERAND_TYPE_REGISTER || in->op[0].size != width)
 			goto unsupported;
 		in->gpr_written |= 1u << R_RSP;
 		break;
 	case K_LEAVE:
-		if (zi->operand_width != 64)
+		if (zi->operand_width != width)
 			goto unsupported;
 		break;
 	case K_MUL:
@@ -574,10 +609,12 @@ void x_classify(struct xlat *x, struct xinsn *in)
 				goto unsupported;
 			in->target = (int32_t)t;
 		} else {
-			if (in->op[0].size != 64 || (in->kind != K_JMP && in->kind != K_CALL))
+			if (in->op[0].size != width || (in->kind != K_JMP && in->kind != K_CALL))
 				goto unsupported;
 			in->kind = in->kind == K_JMP ? K_JMP_IND : K_CALL_IND;
 		}
+		if (x->w32 && (in->kind == K_LOOP || in->kind == K_JRCXZ)) /* ECX */
+			goto unsupported;
 		if (in->kind == K_LOOP)
 			in->gpr_written |= 1u << R_RCX;
 		if (in->kind == K_CALL || in->kind == K_CALL_IND)
@@ -590,6 +627,8 @@ void x_classify(struct xlat *x, struct xinsn *in)
 		break;
 	default: break;
 	}
+	if (x->w32 && (in->kind == K_BT_MEM || zi->address_width == 16 || other_in_64(in)))
+		goto unsupported;
 	if ((zi->attributes & ZYDIS_ATTRIB_HAS_LOCK) && in->mem < 0)
 		goto unsupported;
 	if (in->mem >= 0 && in->op[in->mem].mem.disp.value != (int32_t)in->op[in->mem].mem.disp.value &&
@@ -612,7 +651,7 @@ static bool decode_at(struct xlat *x, unsigned off, struct xinsn *in)
 	in->target = 0;
 	in->group = -1;
 	in->bytes = x->code + off;
-	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&x->c->jit->decoder, x->code + off, x->limit - off, &in->zi, in->op)))
+	if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(jit_decoder(x->c), x->code + off, x->limit - off, &in->zi, in->op)))
 		return false;
 	in->off = (uint16_t)off;
 	in->next = (uint16_t)(off + in->zi.length);
@@ -625,7 +664,7 @@ bool jit_crosses(const struct soft_cpu *c, const uint8_t *host, unsigned off)
 	ZydisDecodedInstruction zi;
 
 	return off > PAGE_SIZE - JIT_INSN_MAX &&
-	       ZydisDecoderDecodeInstruction(&c->jit->decoder, NULL, host + off, PAGE_SIZE - off, &zi) ==
+	       ZydisDecoderDecodeInstruction(jit_decoder(c), NULL, host + off, PAGE_SIZE - off, &zi) ==
 		   ZYDIS_STATUS_NO_MORE_DATA;
 }
 
@@ -977,6 +1016,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 		x->key = c->mode_key;
 		x->single = at->key & JIT_KEY_SINGLE;
 		x->mmu_index = c->mmu_index;
+		x->w32 = !c->long64;
 		x->exact = j->exact_flags;
 		x->isa = interp_decode_info(c)->isa;
 		x->e.p = j->hot;

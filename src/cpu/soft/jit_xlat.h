@@ -121,6 +121,7 @@ struct xlat {
 	struct xgroup group[XLAT_GROUPS];
 	unsigned ngroups;
 	unsigned ntsc;	 /* lockstep: RDTSC so far */
+	bool w32;	 /* 32-bit code */
 	bool vec_loaded; /* on every path to here in this block */
 	/* code bytes looked at */
 	struct {

@@ -303,7 +303,7 @@ static unsigned read_code(struct soft_cpu *c, uint64_t rip, uint8_t *buf, unsign
 static uint64_t undefined_flags(struct soft_cpu *c, const struct cpu_state *before, unsigned n)
 {
 	static uint8_t code[PAGE_SIZE];
-	const ZydisDecoder *dec = &c->jit->decoder;
+	const ZydisDecoder *dec = jit_decoder(c);
 	unsigned len = read_code(c, before->rip, code, sizeof(code)), off = 0;
 	ZydisDecodedInstruction zi;
 	uint64_t open = 0;

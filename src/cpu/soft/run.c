@@ -72,7 +72,8 @@ void soft_mode_changed(struct soft_cpu *c)
 		      (s->cr4 & CR4_OSXSAVE ? 0 : SOFT_KEY_OSXSAVE_OFF) | (segments_flat(c) ? SOFT_KEY_FLAT : 0) |
 		      (real || vm86 ? SOFT_KEY_REAL : 0);
 	if (!c->long64)
-		c->mode_key |= (data_open(&s->seg[S_FS]) ? SOFT_KEY_FS : 0) | (data_open(&s->seg[S_GS]) ? SOFT_KEY_GS : 0);
+		c->mode_key |=
+		    (data_open(&s->seg[S_FS]) ? SOFT_KEY_FS : 0) | (data_open(&s->seg[S_GS]) ? SOFT_KEY_GS : 0);
 }
 
 /* ---- time ------------------------------------------------------------------------ */
@@ -336,8 +337,12 @@ static int run_code(struct soft_cpu *c)
 		switch (jit_run(c)) {
 		case JIT_EXC: return EXC_RAISED;
 		case JIT_ATTENTION: return 0;
-		default: return interp_run(c, 1); /* one block */
+		default: break;
 		}
+		/* POPF may have set TF: then what follows is stepped. */
+		if (unlikely(c->debug_active || (c->s.rflags & FLAG_TF)))
+			return run_debug_step(c);
+		return interp_run(c, 1); /* one block */
 	}
 	return interp_run(c, INTERP_BUDGET);
 }
