@@ -45,6 +45,7 @@ TCG = {
 KVM = {
     ("modes", "a20"): "KVM has no A20 gate",
     ("debug", "io-breakpoint"): "KVM raises no I/O breakpoints for ports it intercepts",
+    ("access", "tables"): "!a descriptor table in device memory: the processor's own access faults there for ever",
     ("access", "vectors"): "!KVM cannot emulate vector arithmetic on device memory, and gives the vCPU up",
 }
 
