@@ -87,6 +87,10 @@ int block_open_backing(struct block_node *n, const struct block_open *o, const c
 	b.filename = path;
 	b.format = format[0] ? format : NULL;
 	b.read_only = true;
+	/* What was asked of this image only. */
+	b.data_file = b.snapshot = NULL;
+	b.l2_cache_size = b.refcount_cache_size = b.cache_size = b.l2_cache_entry_size = 0;
+	b.lazy_refcounts = 0;
 	b.chain_depth++;
 	n->backing = block_open(&b, n->loop, &why);
 	if (!n->backing && why.code == -ELOOP)

@@ -50,6 +50,23 @@ static int choose_driver(struct block_node *n, const struct block_open *o, struc
 	return err_set(err, -EINVAL, "Unknown driver '%s' (formats: raw, qcow2, qed)", format);
 }
 
+/* Options of one format are no use to another. */
+static int check_format_options(const struct block_node *n, const struct block_open *o, struct err *err)
+{
+	const char *what = o->data_file		    ? "data-file"
+			   : o->l2_cache_size	    ? "l2-cache-size"
+			   : o->refcount_cache_size ? "refcount-cache-size"
+			   : o->cache_size	    ? "cache-size"
+			   : o->l2_cache_entry_size ? "l2-cache-entry-size"
+			   : o->lazy_refcounts	    ? "lazy-refcounts"
+						    : NULL;
+
+	return what && n->driver != &block_qcow2_driver
+		   ? err_set(err, -EINVAL, "'%s': option '%s' is one of qcow2, and the image is %s", n->filename, what,
+			     n->driver->name)
+		   : 0;
+}
+
 struct block_node *block_open(const struct block_open *o, struct loop *l, struct err *err)
 {
 	struct block_node *n;
@@ -76,6 +93,8 @@ struct block_node *block_open(const struct block_open *o, struct loop *l, struct
 	if (ret)
 		goto out_free;
 	ret = choose_driver(n, o, err);
+	if (!ret)
+		ret = check_format_options(n, o, err);
 	if (!ret)
 		ret = n->driver->open(n, o, err);
 	if (ret)

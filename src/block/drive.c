@@ -14,6 +14,7 @@
  * Main thread only.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,11 @@ struct drive_opts {
 	int64_t index, bus, unit;	 /* ABSENT: not given */
 	bool read_only, force, boot, snapshot;
 	struct throttle_limits limits;
-	char *group; /* of throttling; NULL: the drive's own */
+	char *data_file;
+	uint64_t l2_cache_size, refcount_cache_size, cache_size, l2_cache_entry_size;
+	uint32_t cache_clean_interval;
+	int lazy_refcounts; /* enum onoffauto */
+	char *group;	    /* of throttling; NULL: the drive's own */
 };
 
 #define OPT(n, k, f, ...)                                                                                              \
@@ -102,6 +107,17 @@ static const struct prop drive_props[] = {
     LIMIT("iops-size", "iops_size", iops_size),
     OPT("throttling.group", PROP_STR, group, .help = "drives of one group share its limits"),
     {.name = "group", .alias_of = "throttling.group"},
+    OPT("data-file", PROP_STR, data_file,
+	.help = "qcow2: the external data file (a name in the image is not followed)"),
+    {.name = "data-file.filename", .alias_of = "data-file"},
+    OPT("l2-cache-size", PROP_SIZE, l2_cache_size, .help = "qcow2: memory for L2 tables (default 32M at most)"),
+    OPT("refcount-cache-size", PROP_SIZE, refcount_cache_size, .help = "qcow2: memory for refcount blocks"),
+    OPT("cache-size", PROP_SIZE, cache_size, .help = "qcow2: memory for both"),
+    OPT("l2-cache-entry-size", PROP_SIZE, l2_cache_entry_size,
+	.help = "qcow2: checked as QEMU does; tables are cached whole"),
+    OPT("cache-clean-interval", PROP_U32, cache_clean_interval, .def = "600",
+	.help = "qcow2: seconds after which tables not used may go; 0: never"),
+    OPT("lazy-refcounts", PROP_ONOFFAUTO, lazy_refcounts, .help = "qcow2: override the image's lazy_refcounts"),
     OPT("force", PROP_BOOL, force, .help = "open a block device although the host uses it"),
     OPT("boot", PROP_BOOL, boot, .help = "boot from it first (old command lines; bootindex= of the device is finer)"),
     {0},
@@ -119,10 +135,8 @@ static const struct type drive_type = {
 
 /* What QEMU has and Kelvin has not yet: refused by name. A last '*' matches any rest. */
 static const char *const missing_table[] = {
-    "copy-on-read",   "backing*",	"encrypt.*",	  "l2-cache*", "cache-size", "refcount-cache-size",
-    "lazy-refcounts", "pass-discard-*", "overlap-check*", "stats-*",   "data-file*", "offset",
-    "size",	      "node-name",	"auto-read-only", "cyls",      "heads",	     "secs",
-    "trans",	      "addr",
+    "copy-on-read", "backing*",	      "encrypt.*", "pass-discard-*", "overlap-check*", "stats-*", "offset", "size",
+    "node-name",    "auto-read-only", "cyls",	   "heads",	     "secs",	       "trans",	  "addr",
 };
 
 struct drive_entry {
@@ -189,6 +203,13 @@ static int resolve_rest(const struct drive_opts *d, struct block_open *o, struct
 	o->detect_zeroes = (enum block_detect_zeroes)d->detect_zeroes;
 	o->locking = strcmp(locking_names[d->locking], "off") != 0;
 	o->force = d->force;
+	o->data_file = d->data_file;
+	o->l2_cache_size = d->l2_cache_size;
+	o->refcount_cache_size = d->refcount_cache_size;
+	o->cache_size = d->cache_size;
+	o->l2_cache_entry_size = d->l2_cache_entry_size;
+	o->cache_clean_interval = d->cache_clean_interval ? d->cache_clean_interval : UINT_MAX;
+	o->lazy_refcounts = d->lazy_refcounts == OOA_ON ? 1 : d->lazy_refcounts == OOA_OFF ? -1 : 0;
 	return 0;
 }
 
@@ -289,7 +310,7 @@ static int drive_fill(struct drive *drv, struct drive_opts *d, struct loop *l, s
 	d->serial = NULL;
 	drv->loop = l;
 	drv->open = o;
-	drv->open.filename = drv->open.format = NULL;
+	drv->open.filename = drv->open.format = drv->open.data_file = NULL;
 	if (!d->file || !d->file[0])
 		return d->bus_kind != DRIVE_IF_NONE && !drv->cdrom
 			   ? err_set(err, -EINVAL, "-drive: if=%s needs file= (only a CD-ROM drive may be empty)",

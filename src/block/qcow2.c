@@ -152,7 +152,7 @@ int qcow2_read_range(struct qcow2 *q, uint64_t offset, const struct iovec *iov, 
 		switch (e.kind) {
 		case QCOW2_ZERO: block_iov_zero(cut, n); break;
 		case QCOW2_UNALLOCATED: ret = block_read_backing(q->node, offset + at, cut, n, e.len); break;
-		case QCOW2_DATA: ret = qcow2_file_iov(q, BLOCK_READ, e.host, cut, n, e.len); break;
+		case QCOW2_DATA: ret = qcow2_data_iov(q, BLOCK_READ, e.host, cut, n, e.len); break;
 		case QCOW2_COMPRESSED: ret = read_compressed(q, offset + at, e.entry, cut, n); break;
 		}
 		at += e.len;
@@ -175,10 +175,10 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	if (e.kind == QCOW2_DATA) {
 		if (req->op == BLOCK_WRITE &&
 		    ((req->flags & BLOCK_COMPRESS) || !(e.entry & QCOW2_ENTRY_COPIED) || q->corrupt ||
-		     !q->node->writeback || (req->flags & BLOCK_FUA) || qcow2_meta_has(q, e.host, e.len)))
+		     !q->node->writeback || (req->flags & BLOCK_FUA) || qcow2_hits_meta(q, e.host, e.len)))
 			return false;
 		io_enter(q, io);
-		block_file_submit(q->file, req->op, false, false, e.host, req->len, req->iov, req->niov, file_io_done,
+		block_file_submit(q->data, req->op, false, false, e.host, req->len, req->iov, req->niov, file_io_done,
 				  io);
 		return true;
 	}
@@ -262,7 +262,7 @@ static void flush_done(void *opaque, int ret)
 static void submit_flush(struct qcow2 *q, struct block_req *req)
 {
 	req->driver[0] = q;
-	if (!q->corrupt && !q->flush.held && !qcow2_is_dirty(q))
+	if (!q->corrupt && !q->flush.held && !qcow2_is_dirty(q) && q->data == q->file)
 		block_file_submit(q->file, BLOCK_FLUSH, false, false, 0, 0, NULL, 0, flush_done, req);
 	else if (co_spawn(flush_co, req))
 		block_complete(q->node, req, -ENOMEM);

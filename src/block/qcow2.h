@@ -79,12 +79,14 @@ struct qcow2_table {
 	uint8_t *data;
 	unsigned pins;
 	bool dirty, loading;
+	bool used;				     /* since the cache was last cleaned */
 	struct qcow2_table *hash_next, *prev, *next; /* the list: most recently used first */
 	struct co_queue waiters;
 };
 struct qcow2_cache {
 	struct qcow2_table **buckets, *first, *last;
 	unsigned mask, count, max, dirty;
+	uint64_t clean_ns, cleaned_at; /* tables not used for so long are dropped; 0: never */
 };
 
 struct qcow2_lock {
@@ -119,7 +121,7 @@ struct qcow2_snapshot {
 
 struct qcow2 {
 	struct block_node *node;
-	struct block_file *file;
+	struct block_file *file, *data; /* where the tables are; where the guest's data is, the same or the data file */
 	struct block_node *backing;
 	struct qcow2_header h;
 	uint32_t cluster_bits, cluster_size, l2_bits, entry_size;
@@ -179,6 +181,8 @@ static inline void qcow2_cache_put(struct qcow2_table *t)
 {
 	t->pins--;
 }
+/* The same for the guest's data. */
+int qcow2_data_iov(struct qcow2 *q, enum block_op op, uint64_t offset, const struct iovec *iov, int niov, uint64_t len);
 void qcow2_lock_take(struct qcow2_lock *l); /* (co) */
 void qcow2_lock_give(struct qcow2_lock *l);
 /* Transfer one buffer: in a coroutine it waits, outside it runs the loop. */
@@ -204,6 +208,8 @@ void qcow2_refcount_store(uint8_t *block, uint32_t order, uint64_t index, uint64
 int qcow2_meta_init(struct qcow2 *q);
 int qcow2_meta_add(struct qcow2 *q, uint64_t cluster);
 void qcow2_meta_remove(struct qcow2 *q, uint64_t cluster);
+/* May guest data at this host offset be written over something that is not it? */
+bool qcow2_hits_meta(const struct qcow2 *q, uint64_t offset, uint64_t len);
 bool qcow2_meta_has(const struct qcow2 *q, uint64_t offset, uint64_t len); /* bytes of the file */
 
 /* (co), alloc held: a refcount block for `cluster`, not in the clusters it covers if that can be helped */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "block/qcow2.h"
 
@@ -70,6 +71,24 @@ void qcow2_cache_free(struct qcow2_cache *c)
 	c->buckets = NULL;
 }
 
+/* Give the memory of tables back that nobody used for an interval. */
+static void clean(struct qcow2_cache *c)
+{
+	const uint64_t now = clock_raw_ns();
+	struct qcow2_table *t, *prev;
+
+	if (now - c->cleaned_at < c->clean_ns)
+		return;
+	c->cleaned_at = now;
+	for (t = c->last; t; t = prev) {
+		prev = t->prev;
+		if (!t->used && !t->pins && !t->dirty)
+			table_drop(c, t);
+		else
+			t->used = false;
+	}
+}
+
 static struct qcow2_table *cache_peek(struct qcow2_cache *c, uint64_t offset)
 {
 	struct qcow2_table *t = *bucket(c, offset);
@@ -80,6 +99,8 @@ static struct qcow2_table *cache_peek(struct qcow2_cache *c, uint64_t offset)
 		list_remove(c, t);
 		list_push(c, t);
 	}
+	if (t)
+		t->used = true;
 	return t;
 }
 
@@ -105,6 +126,8 @@ static struct qcow2_table *table_add(struct qcow2 *q, struct qcow2_cache *c, uin
 {
 	struct qcow2_table *t = calloc(1, sizeof(*t));
 
+	if (c->clean_ns)
+		clean(c);
 	make_room(c);
 	if (t)
 		t->data = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
@@ -114,6 +137,7 @@ static struct qcow2_table *table_add(struct qcow2 *q, struct qcow2_cache *c, uin
 	}
 	t->offset = offset;
 	t->pins = 1;
+	t->used = true;
 	t->hash_next = *bucket(c, offset);
 	*bucket(c, offset) = t;
 	list_push(c, t);
@@ -191,6 +215,11 @@ void qcow2_lock_give(struct qcow2_lock *l)
 int qcow2_file_iov(struct qcow2 *q, enum block_op op, uint64_t offset, const struct iovec *iov, int niov, uint64_t len)
 {
 	return block_file_wait(q->file, q->node->loop, op, true, offset, len, iov, niov);
+}
+
+int qcow2_data_iov(struct qcow2 *q, enum block_op op, uint64_t offset, const struct iovec *iov, int niov, uint64_t len)
+{
+	return block_file_wait(q->data, q->node->loop, op, true, offset, len, iov, niov);
 }
 
 int qcow2_file_io(struct qcow2 *q, enum block_op op, uint64_t offset, void *buf, uint64_t len)

@@ -34,7 +34,9 @@ struct flush_set {
 
 static int sync_file(struct qcow2 *q)
 {
-	return qcow2_file_io(q, BLOCK_FLUSH, 0, NULL, 0);
+	int ret = q->data != q->file ? qcow2_data_iov(q, BLOCK_FLUSH, 0, NULL, 0, 0) : 0;
+
+	return ret ? ret : qcow2_file_io(q, BLOCK_FLUSH, 0, NULL, 0);
 }
 
 int qcow2_mark_clean(struct qcow2 *q)

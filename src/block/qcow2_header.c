@@ -245,11 +245,14 @@ int qcow2_header_usable(const struct qcow2_header *h, const struct block_open *o
 {
 	if (o->check)
 		return 0;
-	if (h->incompatible & QCOW2_INCOMPAT_DATA_FILE)
-		return err_set(err, -ENOTSUP,
-			       "Could not open '%s': its data is in an external data file ('%s'), which is not "
-			       "followed; convert the image to one without",
+	if ((h->incompatible & QCOW2_INCOMPAT_DATA_FILE) && !o->data_file)
+		return err_set(err, -EPERM,
+			       "Could not open '%s': its data is in an external data file, and the name in the image "
+			       "('%s') is not followed; data-file=FILE says which to take",
 			       filename, h->data_file);
+	if (!(h->incompatible & QCOW2_INCOMPAT_DATA_FILE) && o->data_file)
+		return err_set(err, -EINVAL, "Could not open '%s': 'data-file' was given, but the image has none",
+			       filename);
 	if (o->read_only)
 		return 0;
 	if (h->incompatible & QCOW2_INCOMPAT_CORRUPT)

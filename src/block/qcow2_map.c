@@ -118,12 +118,12 @@ static int classify(struct qcow2 *q, const struct qcow2_table *t, uint64_t offse
 	} else if (q->h.version >= 3 && (entry & QCOW2_ENTRY_ZERO)) {
 		e->kind = QCOW2_ZERO;
 	} else {
-		e->kind = host ? QCOW2_DATA : QCOW2_UNALLOCATED;
+		e->kind = host || (q->has_data_file && (entry & QCOW2_ENTRY_COPIED)) ? QCOW2_DATA : QCOW2_UNALLOCATED;
 	}
-	if (e->kind == QCOW2_DATA && !host)
+	if (e->kind == QCOW2_DATA && !host && !q->has_data_file)
 		return qcow2_mark_corrupt(q, "guest offset 0x%llx is allocated at host offset 0",
 					  (unsigned long long)offset);
-	if (e->kind != QCOW2_UNALLOCATED && host)
+	if (e->kind == QCOW2_DATA || (e->kind == QCOW2_ZERO && host))
 		e->host = host + (e->kind == QCOW2_DATA ? in : 0);
 	return 0;
 }

@@ -71,6 +71,51 @@ static int repair(struct qcow2 *q, struct err *err)
 		   : 0;
 }
 
+/* Sizes in bytes, by QEMU's rules: the L2 cache gets what cache-size leaves, up to what the disk needs. */
+static int init_caches(struct qcow2 *q, const struct block_open *o, uint64_t covered)
+{
+	const uint64_t need = covered << q->cluster_bits, least_ref = 4ull << q->cluster_bits;
+	uint64_t l2 = o->l2_cache_size, ref = o->refcount_cache_size;
+	int ret;
+
+	if (o->cache_size && !l2 && !ref) {
+		l2 = MIN(need, o->cache_size > least_ref ? o->cache_size - least_ref : 0);
+		ref = o->cache_size - l2;
+	} else if (o->cache_size) {
+		l2 = l2 ? l2 : o->cache_size - ref;
+		ref = ref ? ref : o->cache_size - l2;
+	}
+	l2 = l2 ? l2 : MIN(need, L2_CACHE_BYTES);
+	ref = ref ? ref : MAX(REFBLOCK_CACHE_BYTES, least_ref);
+	ret = qcow2_cache_init(&q->l2, (unsigned)MIN(MAX(l2 >> q->cluster_bits, 2u), MAX(covered, 2u)));
+	if (!ret)
+		ret = qcow2_cache_init(&q->refblocks, (unsigned)MIN(MAX(ref >> q->cluster_bits, 4u), UINT32_MAX / 2));
+	q->l2.clean_ns = q->refblocks.clean_ns =
+	    o->cache_clean_interval == UINT_MAX
+		? 0
+		: (o->cache_clean_interval ? o->cache_clean_interval : 600) * 1000000000ull;
+	return ret;
+}
+
+static int check_cache_options(const struct qcow2 *q, const struct block_open *o, struct err *err)
+{
+	if (o->cache_size && o->l2_cache_size && o->refcount_cache_size)
+		return err_set(err, -EINVAL,
+			       "cache-size, l2-cache-size and refcount-cache-size may not be set at the same time");
+	if (o->cache_size && MAX(o->l2_cache_size, o->refcount_cache_size) > o->cache_size)
+		return err_set(err, -EINVAL, "%s may not exceed cache-size",
+			       o->l2_cache_size ? "l2-cache-size" : "refcount-cache-size");
+	if (o->l2_cache_entry_size && (o->l2_cache_entry_size & (o->l2_cache_entry_size - 1) ||
+				       o->l2_cache_entry_size < 512 || o->l2_cache_entry_size > q->cluster_size))
+		return err_set(err, -EINVAL,
+			       "L2 cache entry size must be a power of two between 512 and the cluster size (%u)",
+			       q->cluster_size);
+	if (o->lazy_refcounts > 0 && q->h.version < 3)
+		return err_set(err, -EINVAL,
+			       "Lazy refcounts require a qcow2 image with at least qemu 1.1 compatibility level");
+	return 0;
+}
+
 static int load_tables(struct qcow2 *q, const struct block_open *o, struct err *err)
 {
 	const uint32_t covered = MAX(q->h.l1_size * BIT(q->l2_bits) / (q->cluster_size / q->entry_size), 1u);
@@ -79,9 +124,7 @@ static int load_tables(struct qcow2 *q, const struct block_open *o, struct err *
 	if (!ret && (!q->node->read_only || o->check))
 		ret = qcow2_load_reftable(q);
 	if (!ret)
-		ret = qcow2_cache_init(&q->l2, (unsigned)MIN(MAX(L2_CACHE_BYTES >> q->cluster_bits, 16u), covered));
-	if (!ret)
-		ret = qcow2_cache_init(&q->refblocks, (unsigned)MAX(REFBLOCK_CACHE_BYTES >> q->cluster_bits, 8u));
+		ret = init_caches(q, o, covered);
 	q->free_hint = 1;
 	q->lazy = q->h.version >= 3 && !q->node->read_only &&
 		  (o->lazy_refcounts ? o->lazy_refcounts > 0 : (q->h.compatible & QCOW2_COMPAT_LAZY) != 0);
@@ -119,6 +162,16 @@ static int clear_autoclear(struct qcow2 *q, struct err *err)
 		   : 0;
 }
 
+static int open_data_file(struct qcow2 *q, const struct block_open *o, struct err *err)
+{
+	struct block_open d = *o;
+
+	if (!q->has_data_file || o->check)
+		return 0;
+	d.filename = o->data_file;
+	return block_file_open(&q->data, &d, q->node->loop, err);
+}
+
 static void qcow2_free(struct qcow2 *q)
 {
 	struct qcow2_io *io;
@@ -132,6 +185,8 @@ static void qcow2_free(struct qcow2 *q)
 		q->free_ios = io->next;
 		free(io);
 	}
+	if (q->data && q->data != q->file)
+		block_file_close(q->data);
 	free(q->l1);
 	free(q->reftable);
 	free(q->frees);
@@ -148,7 +203,7 @@ static int qcow2_open(struct block_node *n, const struct block_open *o, struct e
 	if (!q)
 		return err_set(err, -ENOMEM, "out of memory");
 	q->node = n;
-	q->file = n->file;
+	q->file = q->data = n->file;
 	n->private_data = q;
 	ret = qcow2_header_read(n->file, &q->h, n->filename, err);
 	if (!ret)
@@ -161,7 +216,11 @@ static int qcow2_open(struct block_node *n, const struct block_open *o, struct e
 		q->extended_l2 = (q->h.incompatible & QCOW2_INCOMPAT_EXTENDED_L2) != 0;
 		q->entry_size = q->extended_l2 ? 16 : 8;
 		q->l2_bits = q->cluster_bits - (q->extended_l2 ? 4 : 3);
-		ret = load_tables(q, o, err);
+		ret = check_cache_options(q, o, err);
+		if (!ret)
+			ret = open_data_file(q, o, err);
+		if (!ret)
+			ret = load_tables(q, o, err);
 	}
 	if (!ret)
 		ret = block_open_backing(n, o, q->h.backing_file, q->h.backing_format, false, err);

@@ -70,6 +70,11 @@ void qcow2_meta_remove(struct qcow2 *q, uint64_t cluster)
 	}
 }
 
+bool qcow2_hits_meta(const struct qcow2 *q, uint64_t offset, uint64_t len)
+{
+	return !q->has_data_file && qcow2_meta_has(q, offset, len);
+}
+
 bool qcow2_meta_has(const struct qcow2 *q, uint64_t offset, uint64_t len)
 {
 	const uint64_t last = (offset + len - 1) >> q->cluster_bits;

@@ -31,7 +31,7 @@ void qcow2_free_entry(struct qcow2 *q, uint64_t entry)
 
 	if (entry & QCOW2_ENTRY_COMPRESSED)
 		qcow2_compressed_range(q, entry, &offset, &len);
-	if (offset)
+	if (offset && !q->has_data_file)
 		qcow2_free_later(q, offset, len);
 }
 
@@ -64,10 +64,10 @@ static int write_in_place(struct write_run *w, const struct qcow2_extent *e)
 {
 	struct qcow2 *q = w->q;
 
-	if (qcow2_meta_has(q, e->host, e->len))
+	if (qcow2_hits_meta(q, e->host, e->len))
 		return qcow2_mark_corrupt(q, "guest offset 0x%llx is mapped to metadata at 0x%llx",
 					  (unsigned long long)(w->req->offset + w->at), (unsigned long long)e->host);
-	return qcow2_file_iov(q, BLOCK_WRITE, e->host, w->iov, add_iov(w->iov, 0, w->req, w->at, e->len), e->len);
+	return qcow2_data_iov(q, BLOCK_WRITE, e->host, w->iov, add_iov(w->iov, 0, w->req, w->at, e->len), e->len);
 }
 
 /* What the guest sees in [offset, offset + len) now; zeros past the disk's end. */
@@ -103,7 +103,7 @@ static int write_new(struct write_run *w, uint64_t host, uint64_t bytes, uint32_
 	if (tail)
 		w->iov[n++] = (struct iovec){w->tail, tail};
 	host += (start & (q->cluster_size - 1)) - head;
-	return qcow2_file_iov(q, BLOCK_WRITE, host, w->iov, n, head + bytes + tail);
+	return qcow2_data_iov(q, BLOCK_WRITE, host, w->iov, n, head + bytes + tail);
 }
 
 /* The subclusters of the cluster at `cluster` that [start, end) touches, as bits. */
@@ -139,7 +139,7 @@ static int write_subclusters(struct write_run *w, struct qcow2_table *t, uint64_
 	const uint64_t bytes = MIN(w->req->len - w->at, cluster + q->cluster_size - start);
 	int ret;
 
-	if (qcow2_meta_has(q, host, q->cluster_size))
+	if (qcow2_hits_meta(q, host, q->cluster_size))
 		return qcow2_mark_corrupt(q, "guest offset 0x%llx is mapped to metadata at 0x%llx",
 					  (unsigned long long)start, (unsigned long long)host);
 	ret = write_new(w, host, bytes, q->cluster_size / 32);
@@ -172,10 +172,16 @@ static int count_new(struct qcow2 *q, const struct qcow2_table *t, uint64_t offs
 	return 0;
 }
 
-static int alloc_clusters(struct qcow2 *q, uint64_t want, uint64_t *cluster, uint64_t *got)
+static int alloc_clusters(struct qcow2 *q, uint64_t guest, uint64_t want, uint64_t *cluster, uint64_t *got)
 {
 	int ret;
 
+	/* A data file has every cluster where the guest has it. */
+	if (q->has_data_file) {
+		*cluster = guest >> q->cluster_bits;
+		*got = want;
+		return 0;
+	}
 	qcow2_lock_take(&q->alloc);
 	ret = qcow2_alloc(q, want, cluster, got);
 	qcow2_lock_give(&q->alloc);
@@ -184,6 +190,8 @@ static int alloc_clusters(struct qcow2 *q, uint64_t want, uint64_t *cluster, uin
 
 static void give_back(struct qcow2 *q, uint64_t cluster, uint64_t n)
 {
+	if (q->has_data_file)
+		return;
 	qcow2_lock_take(&q->alloc);
 	qcow2_refcount_add(q, cluster, n, -1); /* no entry ever named them */
 	qcow2_lock_give(&q->alloc);
@@ -200,7 +208,7 @@ static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t
 	int ret;
 
 	count_new(q, t, base, (start - base + left + q->cluster_size - 1) >> q->cluster_bits, &n);
-	ret = alloc_clusters(q, n, &cluster, &got);
+	ret = alloc_clusters(q, base, n, &cluster, &got);
 	if (ret)
 		return ret;
 	bytes = MIN(left, (got << q->cluster_bits) - (start - base));

@@ -398,6 +398,47 @@ static void test_backing_names(void **state)
 	assert_non_null(strstr(err.msg, "more than"));
 }
 
+/* An external data file: only the one that is named on opening. */
+static void test_data_file(void **state)
+{
+	uint8_t *model = malloc(DISK_SIZE);
+	struct err err;
+	char create[200], opts[200];
+
+	for (int raw = 0; raw < 2; raw++)
+		for (int extended = 0; extended < 2; extended++) {
+			memset(model, 0, DISK_SIZE);
+			snprintf(
+			    create, sizeof(create),
+			    "qemu-img create -f qcow2 -o data_file=w.data,data_file_raw=%s,extended_l2=%s w.qcow2 %u",
+			    raw ? "on" : "off", extended ? "on" : "off", DISK_SIZE);
+			snprintf(opts, sizeof(opts), "discard=unmap,data-file=%s/w.data", dir);
+			random_changes(create, opts, model, true);
+		}
+	assert_null(try_open("w.qcow2", "readonly=on", &err));
+	assert_non_null(strstr(err.msg, "is not followed"));
+	free(model);
+}
+
+/* Small caches are slow, not wrong. */
+static void test_caches(void **state)
+{
+	static const char *const opts[] = {"l2-cache-size=1k", "cache-size=4k,refcount-cache-size=2k",
+					   "cache-size=1M,cache-clean-interval=1", "l2-cache-entry-size=512"};
+	uint8_t *model = malloc(DISK_SIZE);
+	struct err err;
+
+	for (size_t i = 0; i < ARRAY_SIZE(opts); i++) {
+		memset(model, 0, DISK_SIZE);
+		random_changes("qemu-img create -f qcow2 -o cluster_size=512 w.qcow2 3146240", opts[i], model, true);
+	}
+	assert_null(try_open("w.qcow2", "cache-size=1M,l2-cache-size=2M", &err));
+	assert_non_null(strstr(err.msg, "l2-cache-size may not exceed cache-size"));
+	assert_null(try_open("w.qcow2", "l2-cache-entry-size=1000", &err));
+	assert_non_null(strstr(err.msg, "power of two"));
+	free(model);
+}
+
 static void poke(const char *name, uint64_t offset, uint64_t value, unsigned bytes)
 {
 	char path[100];
@@ -543,8 +584,9 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(test_read_matrix),   TEST(test_write_matrix), TEST(test_overlay_matrix), TEST(test_larger_overlay),
-	    TEST(test_backing_names), TEST(test_headers),      TEST(test_damaged_tables),
+	    TEST(test_read_matrix),    TEST(test_write_matrix),	 TEST(test_overlay_matrix),
+	    TEST(test_larger_overlay), TEST(test_backing_names), TEST(test_headers),
+	    TEST(test_damaged_tables), TEST(test_data_file),	 TEST(test_caches),
 	};
 	if (system("command -v qemu-img >/dev/null") != 0)
 		return 77; /* skipped: nothing to compare with */
