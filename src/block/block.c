@@ -53,7 +53,8 @@ static int choose_driver(struct block_node *n, const struct block_open *o, struc
 /* Options of one format are no use to another. */
 static int check_format_options(const struct block_node *n, const struct block_open *o, struct err *err)
 {
-	const char *what = o->data_file		    ? "data-file"
+	const char *what = o->snapshot		    ? "snapshot"
+			   : o->data_file	    ? "data-file"
 			   : o->l2_cache_size	    ? "l2-cache-size"
 			   : o->refcount_cache_size ? "refcount-cache-size"
 			   : o->cache_size	    ? "cache-size"

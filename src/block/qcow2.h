@@ -268,6 +268,8 @@ int qcow2_zero_request(struct qcow2 *q, const struct block_req *req);
 /* ---- qcow2_snapshot.c ---- */
 int qcow2_snapshots_load(struct qcow2 *q); /* -EINVAL: the table is broken; what was read stays */
 void qcow2_snapshots_free(struct qcow2 *q);
+/* Its L1 table instead of *l1 (heap), checked, without flags. */
+int qcow2_snapshot_l1(struct qcow2 *q, const struct qcow2_snapshot *s, uint64_t **l1, struct err *err);
 struct qcow2_snapshot *qcow2_snapshot_find(struct qcow2 *q, const char *which);
 void qcow2_snapshot_free(struct qcow2_snapshot *s);
 int qcow2_snapshot_create(struct block_node *n, const char *name, struct err *err);

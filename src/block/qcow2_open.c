@@ -162,6 +162,29 @@ static int clear_autoclear(struct qcow2 *q, struct err *err)
 		   : 0;
 }
 
+/* The disk as an internal snapshot has it: its L1 table instead of the active one. */
+static int use_snapshot(struct qcow2 *q, const struct block_open *o, struct err *err)
+{
+	const struct qcow2_snapshot *s;
+	int ret;
+
+	if (!o->snapshot)
+		return 0;
+	s = qcow2_snapshot_find(q, o->snapshot);
+	if (!s)
+		return err_set(err, -ENOENT, "Could not open '%s': it has no snapshot '%s'", o->filename, o->snapshot);
+	if (!q->node->read_only)
+		return err_set(err, -EINVAL, "Could not open '%s': a snapshot can only be read", o->filename);
+	ret = qcow2_snapshot_l1(q, s, &q->l1, err);
+	if (ret)
+		return ret;
+	q->h.l1_size = s->l1_size;
+	q->h.l1_table_offset = s->l1_offset;
+	q->h.size = s->pub.disk_size;
+	q->node->size = ALIGN_UP(s->pub.disk_size, 512);
+	return 0;
+}
+
 static int open_data_file(struct qcow2 *q, const struct block_open *o, struct err *err)
 {
 	struct block_open d = *o;
@@ -222,6 +245,8 @@ static int qcow2_open(struct block_node *n, const struct block_open *o, struct e
 		if (!ret)
 			ret = load_tables(q, o, err);
 	}
+	if (!ret)
+		ret = use_snapshot(q, o, err);
 	if (!ret)
 		ret = block_open_backing(n, o, q->h.backing_file, q->h.backing_format, false, err);
 	q->backing = n->backing;

@@ -346,22 +346,29 @@ int qcow2_snapshot_create(struct block_node *n, const char *name, struct err *er
 	return 0;
 }
 
-/* The L1 table of a snapshot, checked and in memory. */
-static int load_l1(struct qcow2 *q, const struct qcow2_snapshot *s, struct edit *e, struct err *err)
+int qcow2_snapshot_l1(struct qcow2 *q, const struct qcow2_snapshot *s, uint64_t **l1, struct err *err)
 {
+	uint64_t *t;
 	int ret = 0;
 
 	if (s->l1_size > QCOW2_MAX_L1_BYTES / 8 || (s->l1_offset & (q->cluster_size - 1)))
 		return err_set(err, -EINVAL, "the L1 table of snapshot '%s' is invalid", s->pub.id);
-	e->l1_size = s->l1_size;
-	e->l1 = calloc(MAX(s->l1_size, 1u), 8);
-	if (!e->l1)
+	if (s->pub.disk_size > INT64_MAX - 511)
+		return err_set(err, -EINVAL, "the size of snapshot '%s' is invalid", s->pub.id);
+	t = calloc(MAX(s->l1_size, 1u), 8);
+	if (!t)
 		return err_set(err, -ENOMEM, "out of memory");
 	if (s->l1_size)
-		ret = block_file_pread(q->file, e->l1, s->l1_size * 8ull, s->l1_offset);
+		ret = block_file_pread(q->file, t, s->l1_size * 8ull, s->l1_offset);
 	for (uint32_t i = 0; i < s->l1_size; i++)
-		e->l1[i] = ld64be(&e->l1[i]) & QCOW2_OFFSET_MASK;
-	return ret ? err_set_errno(err, ret, "the L1 table of snapshot '%s' cannot be read", s->pub.id) : 0;
+		t[i] = ld64be(&t[i]) & QCOW2_OFFSET_MASK;
+	if (ret) {
+		free(t);
+		return err_set_errno(err, ret, "the L1 table of snapshot '%s' cannot be read", s->pub.id);
+	}
+	free(*l1);
+	*l1 = t;
+	return 0;
 }
 
 static int delete_co(struct qcow2 *q, void *arg)
@@ -428,7 +435,8 @@ static int edit(struct block_node *n, const char *which, int (*run)(struct qcow2
 		return err_set(err, -ENOENT, "'%s' has no snapshot '%s'", n->filename, which);
 	if (q->corrupt || e.s->pub.disk_size > INT64_MAX - 511)
 		return err_set(err, -EIO, "'%s' or its snapshot '%s' is corrupt", n->filename, which);
-	ret = load_l1(q, e.s, &e, err);
+	e.l1_size = e.s->l1_size;
+	ret = qcow2_snapshot_l1(q, e.s, &e.l1, err);
 	if (!ret) {
 		ret = qcow2_run(q, run, &e);
 		if (ret)

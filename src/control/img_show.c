@@ -33,9 +33,11 @@ static char *full_backing(const char *image, const char *backing)
 	return asprintf(&path, "%.*s/%s", (int)(slash - image), image, backing) < 0 ? NULL : path;
 }
 
-static void print_info(const char *name, const struct block_node *n, const struct block_image_info *i, const char *full)
+static void print_info(const char *name, struct block_node *n, const struct block_image_info *i, const char *full)
 {
+	const struct block_snapshot *snaps;
 	char virt[32], disk[32];
+	unsigned nr_snaps;
 
 	printf("image: %s\nfile format: %s\nvirtual size: %s (%llu bytes)\ndisk size: %s\n", name, block_format(n),
 	       img_size_text(block_size(n), virt, sizeof(virt)), (unsigned long long)block_size(n),
@@ -55,6 +57,10 @@ static void print_info(const char *name, const struct block_node *n, const struc
 	}
 	if (!i->is_qcow2)
 		return;
+	if (block_snapshot_list(n, &snaps, &nr_snaps, NULL) == 0 && nr_snaps) {
+		printf("Snapshot list:\n");
+		img_print_snapshots(snaps, nr_snaps, "");
+	}
 	printf("Format specific information:\n    compat: %s\n    compression type: %s\n",
 	       i->version == 2 ? "0.10" : "1.1", i->zstd ? "zstd" : "zlib");
 	if (i->version >= 3)
@@ -65,10 +71,28 @@ static void print_info(const char *name, const struct block_node *n, const struc
 		       i->extended_l2 ? "true" : "false");
 }
 
-static json_t *info_json(const char *name, const struct block_node *n, const struct block_image_info *i,
-			 const char *full)
+static json_t *snapshots_json(const struct block_snapshot *s, unsigned nr)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < nr; i++) {
+		json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "name", json_text(s[i].name), "id",
+				      json_text(s[i].id), "vm-state-size", (json_int_t)s[i].vm_state_size, "date-sec",
+				      (json_int_t)s[i].date_sec, "date-nsec", (json_int_t)s[i].date_nsec,
+				      "vm-clock-sec", (json_int_t)(s[i].vm_clock_nsec / 1000000000), "vm-clock-nsec",
+				      (json_int_t)(s[i].vm_clock_nsec % 1000000000));
+		if (s[i].icount != UINT64_MAX)
+			json_object_set_new(o, "icount", json_integer((json_int_t)s[i].icount));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *info_json(const char *name, struct block_node *n, const struct block_image_info *i, const char *full)
 {
 	json_t *o = json_object(), *data = json_object();
+	const struct block_snapshot *snaps;
+	unsigned nr_snaps;
 
 	json_object_set_new(o, "virtual-size", json_integer((json_int_t)block_size(n)));
 	json_object_set_new(o, "filename", json_text(name));
@@ -88,6 +112,8 @@ static json_t *info_json(const char *name, const struct block_node *n, const str
 		json_decref(data);
 		return o;
 	}
+	if (block_snapshot_list(n, &snaps, &nr_snaps, NULL) == 0 && nr_snaps)
+		json_object_set_new(o, "snapshots", snapshots_json(snaps, nr_snaps));
 	json_object_set_new(data, "compat", json_string(i->version == 2 ? "0.10" : "1.1"));
 	json_object_set_new(data, "compression-type", json_string(i->zstd ? "zstd" : "zlib"));
 	json_object_set_new(data, "refcount-bits", json_integer(i->refcount_bits));

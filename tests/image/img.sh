@@ -93,4 +93,10 @@ for f in q.qcow2 k.qcow2 r.raw sub/o.qcow2 c.qcow2; do
 done
 same map k.qcow2
 same info --backing-chain sub/o.qcow2
+ok "$kelvin" img snapshot -c first k.qcow2
+same info k.qcow2
+same snapshot -l k.qcow2
+same_json info --output=json k.qcow2
+ok "$kelvin" img convert -l first -O raw k.qcow2 s.raw
+ok cmp r.raw s.raw
 exit $failed

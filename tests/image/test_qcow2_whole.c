@@ -185,6 +185,30 @@ static void verify(const struct model *m)
 	shell("qemu-img check w.qcow2 && qemu-img compare -f raw -F qcow2 model.raw w.qcow2");
 }
 
+/* Each snapshot has what the disk had then. */
+static void verify_snapshots(const struct model *m)
+{
+	uint8_t *buf = malloc(MAX_SIZE);
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/w.qcow2", dir);
+	for (unsigned i = 0; i < m->nr_snap; i++) {
+		struct block_open o = {.filename = path, .format = "qcow2", .read_only = true};
+		struct err err = {0};
+		struct block_node *n;
+		o.snapshot = m->snap[i].name;
+		n = block_open(&o, loop, &err);
+		if (!n)
+			fail_msg("%s", err.msg);
+		assert_int_equal(block_size(n), m->snap[i].size);
+		if (block_size(n))
+			io(n, BLOCK_READ, 0, 0, buf, block_size(n));
+		assert_memory_equal(buf, m->snap[i].data, block_size(n));
+		block_close(n);
+	}
+	free(buf);
+}
+
 enum { RESIZE = 1, SNAPSHOT = 2, AMEND = 4, VERSION = 8, EMPTY = 16, PREALLOC = 32 };
 
 static void sequence(const char *options, unsigned what, unsigned steps, uint8_t *backing)
@@ -224,6 +248,7 @@ static void sequence(const char *options, unsigned what, unsigned steps, uint8_t
 		writes(n, &m);
 		block_close(n);
 		verify(&m);
+		verify_snapshots(&m);
 	}
 	for (unsigned i = 0; i < m.nr_snap; i++)
 		free(m.snap[i].data);
