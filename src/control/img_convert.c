@@ -103,22 +103,25 @@ static bool take_piece(struct convert *c, struct piece *p)
 {
 	uint64_t end;
 
-	while (c->mapping)
-		co_queue_wait(&c->map_queue);
-	if (c->ret || c->pos >= c->size)
-		return false;
-	if (!c->run.len) {
+	/* Those who are woken run at once and may take all of what was found, or look for more: begin again then. */
+	for (;;) {
 		int ret;
+		while (c->mapping)
+			co_queue_wait(&c->map_queue);
+		if (c->ret || c->pos >= c->size)
+			return false;
+		if (c->run.len)
+			break;
 		c->mapping = true;
 		ret = find_run(c);
 		c->mapping = false;
+		if (!ret && !c->run.len)
+			ret = -EIO;
 		if (ret && !c->ret) {
 			c->ret = ret;
 			c->failed_at = c->pos;
 		}
 		co_queue_wake_all(&c->map_queue);
-		if (ret || !c->run.len)
-			return false;
 	}
 	p->kind = c->run.data && !c->run.zero ? PIECE_DATA : PIECE_ZERO;
 	if (c->backed && !c->run.present)
