@@ -113,6 +113,8 @@ int qcow2_meta_init(struct qcow2 *q)
 	if (!ret && q->h.nb_snapshots)
 		ret = meta_add_range(q, q->h.snapshots_offset, q->snapshots_bytes);
 	for (uint32_t i = 0; i < q->nr_snapshots && !ret && l1_bytes <= most; i++) {
+		if (q->snapshots[i].l1_size > QCOW2_MAX_L1_BYTES / 8)
+			continue; /* such a table is never read */
 		l1_bytes += q->snapshots[i].l1_size * 8ull;
 		ret = meta_add_range(q, q->snapshots[i].l1_offset, q->snapshots[i].l1_size * 8ull);
 	}
