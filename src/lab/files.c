@@ -18,7 +18,7 @@
 #include "lab/trial.h"
 #include "lab/workload.h"
 
-#define SOCKETS "/tmp/kelvin-lab."
+#define SOCKETS "/kelvin-lab."
 
 static char *cache_folder(void)
 {
@@ -100,14 +100,14 @@ static int make_tools(struct bench_files *f, const struct paths *p, const char *
 	return f->tools && f->initrd ? 0 : err_set_errno(err, -ENOMEM, "the guest's tools");
 }
 
-/* work/sockets is a link to the folder in /tmp (a socket's path must be short): what a killed run left is removed. */
+/* work/sockets is a link to the folder in $TMPDIR (a socket's path must be short): what a killed run left is removed.
+ */
 static void link_sockets(const struct bench_files *f)
 {
 	char *link = paths_text("%s/sockets", f->work), old[PATH_MAX] = "";
 	char *argv[] = {"rm", "-rf", "--", old, NULL};
 
-	if (link && readlink(link, old, sizeof(old) - 1) > 0 && !strncmp(old, SOCKETS, strlen(SOCKETS)) &&
-	    !strstr(old, ".."))
+	if (link && readlink(link, old, sizeof(old) - 1) > 0 && strstr(old, SOCKETS) && !strstr(old, ".."))
 		spawn_wait(argv, NULL);
 	if (link) {
 		unlink(link);
@@ -123,7 +123,8 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	const struct paths *p = paths_find(err);
 	unsigned flags = e->workload->flags;
 	const char *flavour = json_string_value(json_object_get(e->settings, "guest.kernel"));
-	char sockets[] = SOCKETS "XXXXXX", *initramfs = NULL;
+	char sockets[100], *initramfs = NULL;
+	const char *tmp = getenv("TMPDIR");
 	char *whole = realpath(dir, NULL);
 
 	if (!p || !whole)
@@ -134,9 +135,12 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	f->work = paths_text("%s/work", whole);
 	free(whole);
 	f->cache = cache_folder();
+	/* Not where the results are: a socket's path must be short, and not every file system has sockets. */
+	snprintf(sockets, sizeof(sockets), "%s" SOCKETS "XXXXXX",
+		 tmp && *tmp == '/' && strlen(tmp) < 60 ? tmp : "/tmp");
 	f->sockets = mkdtemp(sockets) ? strdup(sockets) : NULL;
 	if (!f->work || !f->cache || !f->sockets)
-		return err_set_errno(err, -errno, "a folder for sockets in /tmp");
+		return err_set_errno(err, -errno, "a folder for sockets, '%s'", sockets);
 	if ((mkdir(f->work, 0755) && errno != EEXIST) || (mkdir(f->cache, 0755) && errno != EEXIST))
 		return err_set_errno(err, -errno, "cannot make the folders '%s' and '%s'", f->work, f->cache);
 	link_sockets(f);

@@ -41,7 +41,9 @@ static int load_lines(struct journal *j, const char *path, struct err *err)
 		return err && err->code ? err->code : -EIO;
 	for (char *end; (end = strchr(p, '\n')); p = end + 1) {
 		json_t *o = json_loadb(p, (size_t)(end - p), 0, NULL);
-		if (json_is_object(o))
+		/* What a hand or a bad disk made of a line is not a trial: that cell is run again. */
+		if (json_is_string(json_object_get(o, "cell")) && json_is_string(json_object_get(o, "status")) &&
+		    json_is_integer(json_object_get(o, "block")))
 			json_array_append(j->trials, o);
 		json_decref(o);
 	}

@@ -421,6 +421,13 @@ static void journals(void **state)
 	/* Killed while the last line was written. */
 	char *path = paths_text("%s/journal.jsonl", dir), *text = paths_read(path, NULL);
 	assert_int_equal(truncate(path, (off_t)strlen(text) - 20), 0);
+	/* And lines that are no trials, at the front. */
+	FILE *f = fopen(path, "r+");
+	assert_non_null(f);
+	char *whole = paths_text("{}\n[1]\n{\"cell\":1}\n%.*s", (int)strlen(text) - 20, text);
+	fputs(whole, f);
+	fclose(f);
+	free(whole);
 	err = (struct err){0};
 	assert_int_equal(journal_open(&j, dir, true, &err), 0);
 	assert_int_equal(json_array_size(j.trials), 6 * j.matrix.n - 1);
