@@ -100,6 +100,17 @@ static int soft_execute(struct soft_cpu *c, const struct insn_case *ic)
 
 static const uint8_t ud2[] = {0x0f, 0x0b};
 
+/* Whether a case has stored into the code pages, which are INT3 from end to end otherwise. */
+static bool code_was_written(void)
+{
+	const uint64_t *p = (const void *)code_host;
+
+	for (size_t i = 0; i < CASE_CODE_SIZE / sizeof(*p); i++)
+		if (p[i] != 0xccccccccccccccccull)
+			return true;
+	return false;
+}
+
 static void soft_run(const struct insn_case *ic, struct case_result *r)
 {
 	struct soft_cpu *c = guest.c;
@@ -133,7 +144,7 @@ static void soft_run(const struct insn_case *ic, struct case_result *r)
 	memcpy(r->data, data_host, CASE_DATA_SIZE);
 	memset(at, 0xcc, ic->soft_len + (use_jit && !ic->sequence ? sizeof(ud2) : 0));
 	mem_mark_written(&guest.mem, at, ic->soft_len + sizeof(ud2));
-	if (memcmp(code_host, code_host + 1, CASE_CODE_SIZE - 1) != 0) { /* written to, as on the host */
+	if (code_was_written()) { /* written to, as on the host */
 		memset(code_host, 0xcc, CASE_CODE_SIZE);
 		mem_mark_written(&guest.mem, code_host, CASE_CODE_SIZE);
 	}
