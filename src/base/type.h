@@ -39,6 +39,7 @@ enum onoffauto { OOA_AUTO = 0, OOA_ON, OOA_OFF };
 #define PROP_RUNTIME  1u /* may be set after creation */
 #define PROP_READONLY 2u /* can be read, never set by a user */
 #define PROP_REQUIRED 4u
+#define PROP_JSON     8u /* PROP_STR: the text is JSON, and monitors show it as such */
 
 struct prop {
 	const char *name; /* NULL ends the table */

@@ -81,6 +81,7 @@ struct dev_ops {
 	void (*reset)(struct dev *d);
 	int (*pause)(struct dev *d); /* drain what is in flight; called with the vCPUs stopped */
 	void (*resume)(struct dev *d);
+	void (*prop_changed)(struct dev *d); /* a PROP_RUNTIME property was set; without the lock */
 	const struct state *state;
 	const struct counter *counters;
 };

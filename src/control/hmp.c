@@ -10,6 +10,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/util.h"
+#include "control/balloon.h"
 #include "control/info.h"
 #include "control/media.h"
 #include "control/monitor.h"
@@ -131,6 +132,7 @@ static const struct hmp_command hmp_table[] = {
     {"system_powerdown", NULL, "", "press the power button", do_powerdown},
     {"eject", NULL, "[-f] DEVICE", "take the medium out of a drive; -f: whatever the guest says", hmp_eject},
     {"change", NULL, "DEVICE FILE [FORMAT [MODE]]", "put another medium into a drive", hmp_change},
+    {"balloon", NULL, "SIZE", "the memory the guest shall have, in MiB", hmp_balloon},
     {"quit", "q", "", "end Kelvin at once", do_quit},
     {"log", NULL, "CLASS[,...]", "switch diagnostics on, as -d", do_log},
 };

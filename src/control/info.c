@@ -4,6 +4,7 @@
  * vCPU's registers are read while it is held outside the guest (vm_with_vcpu).
  */
 #include "control/info.h"
+#include "control/balloon.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,6 +256,7 @@ static void info_block(struct vm *vm, const char *args, struct textbuf *out)
 
 const struct info_subject info_table[] = {
     {"accel", "which CPU engine runs, and why", info_accel},
+    {"balloon", "memory the guest has", info_balloon},
     {"block", "disks", info_block},
     {"chardev", "character devices", info_chardev},
     {"cpus", "virtual CPUs", info_cpus},

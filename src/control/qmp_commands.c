@@ -12,6 +12,7 @@
 #include "block/block.h"
 #include "block/image.h"
 #include "chr/chr.h"
+#include "control/balloon.h"
 #include "control/info.h"
 #include "control/json.h"
 #include "control/media.h"
@@ -294,6 +295,7 @@ static const struct qmp_arg path_args[] = {{"path", QMP_STRING, true}, {NULL, 0,
 static const struct qmp_arg get_args[] = {{"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {NULL, 0, false}};
 static const struct qmp_arg set_args[] = {
     {"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {"value", QMP_ANY, true}, {NULL, 0, false}};
+static const struct qmp_arg balloon_args[] = {{"value", QMP_INT, true}, {NULL, 0, false}};
 static const struct qmp_arg typename_args[] = {{"typename", QMP_STRING, true}, {NULL, 0, false}};
 
 static const struct qmp_arg tray_args[] = {
@@ -324,6 +326,7 @@ const struct qmp_command qmp_command_table[] = {
     {"query-chardev-backends", NULL, cmd_query_chardev_backends},
     {"query-block", NULL, cmd_query_block},
     {"query-named-block-nodes", NULL, cmd_query_named_block_nodes},
+    {"query-balloon", NULL, cmd_query_balloon},
     {"query-machines", NULL, cmd_query_machines},
     {"device-list-properties", typename_args, cmd_device_list_properties},
     {"qom-list-types", list_types_args, cmd_qom_list_types},
@@ -336,6 +339,7 @@ const struct qmp_command qmp_command_table[] = {
     {"blockdev-remove-medium", remove_args, cmd_remove_medium},
     {"blockdev-insert-medium", insert_args, cmd_insert_medium},
     {"blockdev-change-medium", change_args, cmd_change_medium},
+    {"balloon", balloon_args, cmd_balloon},
     {"stop", NULL, cmd_stop},
     {"cont", NULL, cmd_cont},
     {"quit", NULL, cmd_quit},

@@ -29,6 +29,7 @@ struct qom_node {
 	const struct type *type; /* NULL: no properties */
 	void *instance;
 	pthread_mutex_t *lock; /* guards the instance, or NULL */
+	struct dev *dev;       /* the instance as a device, or NULL */
 };
 
 static const struct {
@@ -60,7 +61,7 @@ const char *qom_kind_name(const struct prop *p)
 
 static void qom_use_dev(struct qom_node *n, struct dev *d)
 {
-	*n = (struct qom_node){QOM_INSTANCE, d->ops->type.name, &d->ops->type, d, &d->lock};
+	*n = (struct qom_node){QOM_INSTANCE, d->ops->type.name, &d->ops->type, d, &d->lock, d};
 }
 
 /* The N of "device[N]", or -1. */
@@ -82,7 +83,7 @@ static bool qom_find_unattached(struct vm *vm, const char *name, struct qom_node
 	if (index < 0)
 		return false;
 	if (index < ncpus) {
-		*n = (struct qom_node){QOM_INSTANCE, "x86_64-cpu", NULL, vm_accel(vm)->vcpu[index], NULL};
+		*n = (struct qom_node){QOM_INSTANCE, "x86_64-cpu", NULL, vm_accel(vm)->vcpu[index], NULL, NULL};
 		return true;
 	}
 	index -= ncpus;
@@ -102,9 +103,9 @@ static bool qom_find_child(struct vm *vm, enum qom_place place, const char *name
 	struct chr *c = place == QOM_CHARDEVS ? chr_find(name) : NULL;
 
 	if (o)
-		*n = (struct qom_node){QOM_INSTANCE, o->type->name, o->type, o, NULL};
+		*n = (struct qom_node){QOM_INSTANCE, o->type->name, o->type, o, NULL, NULL};
 	else if (c)
-		*n = (struct qom_node){QOM_INSTANCE, chr_type_of(c)->name, chr_type_of(c), c, NULL};
+		*n = (struct qom_node){QOM_INSTANCE, chr_type_of(c)->name, chr_type_of(c), c, NULL, NULL};
 	else if (d)
 		qom_use_dev(n, d);
 	else
@@ -248,6 +249,8 @@ json_t *cmd_qom_list_types(struct vm *vm, json_t *args, struct err *err)
 
 static json_t *qom_value(const struct prop *p, const char *text)
 {
+	if (p->flags & PROP_JSON)
+		return json_loads(text, 0, NULL);
 	switch (p->kind) {
 	case PROP_BOOL: return json_boolean(!strcmp(text, "on"));
 	case PROP_U8:
@@ -333,5 +336,7 @@ json_t *cmd_qom_set(struct vm *vm, json_t *args, struct err *err)
 	if (n.lock)
 		pthread_mutex_unlock(n.lock);
 	free(text);
+	if (!ret && n.dev && n.dev->ops->prop_changed)
+		n.dev->ops->prop_changed(n.dev);
 	return ret ? NULL : json_object();
 }

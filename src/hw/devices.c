@@ -46,6 +46,8 @@ const struct dev_ops *const dev_table[] = {
     &virtio_blk_pci_ops,
     &virtio_blk_pci_transitional_ops,
     &virtio_blk_pci_non_transitional_ops,
+    &virtio_balloon_pci_ops,
+    &virtio_balloon_ops,
     &virtio_rng_pci_ops,
     &virtio_scsi_pci_ops,
     &virtio_scsi_pci_transitional_ops,

@@ -87,9 +87,11 @@ struct ram_block {
 	char name[32];
 	uint64_t gpa, size; /* bytes, page aligned */
 	uint8_t *host;
-	int fd;		/* -1 when anonymous */
-	uint64_t page0; /* index of the first page in mem_map.page_bits */
-	bool readonly;	/* ROM: guest writes are dropped */
+	int fd;		    /* -1 when anonymous */
+	uint64_t fd_offset; /* of the block in it */
+	bool shared;	    /* what is written reaches the file */
+	uint64_t page0;	    /* index of the first page in mem_map.page_bits */
+	bool readonly;	    /* ROM: guest writes are dropped */
 };
 
 struct ram_config {
@@ -190,6 +192,13 @@ int dma_begin(struct mem_map *m, uint64_t gpa, uint64_t len, bool write, struct 
 void dma_end(struct mem_map *m, uint64_t gpa, uint64_t len);
 /* Same bookkeeping for a writer that holds a host pointer into RAM. */
 void mem_mark_written(struct mem_map *m, const void *host, uint64_t len);
+
+/*
+ * RAM of the range goes back to the host and reads as zeros from now on (a private mapping of a file: as the file).
+ * What is no whole page of writable RAM is left alone. Any thread; the range may be in use.
+ */
+void mem_discard(struct mem_map *m, uint64_t gpa, uint64_t len);
+void mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len); /* all of it inside one block */
 
 /* Read the dirty bit of a page and clear it (after accel_ops.sync_dirty). */
 bool mem_dirty_test_clear(struct mem_map *m, uint64_t page);

@@ -248,6 +248,8 @@ int mem_add_ram(struct mem_map *m, const char *name, uint64_t gpa, uint64_t size
 		}
 	}
 	blk.fd = b.fd;
+	blk.fd_offset = b.offset;
+	blk.shared = cfg->share;
 	blk.page0 = m->pages;
 	rc = mem_publish_block(m, &blk, err);
 	if (rc == 0)
@@ -267,4 +269,42 @@ void mem_ram_free(struct mem_map *m)
 			close(m->block[i].fd);
 	}
 	m->nblocks = 0;
+}
+
+/* ---- giving memory back ------------------------------------------------------------- */
+
+/* Bytes off..off+len of a block, page aligned. */
+static void block_discard(struct mem_map *m, const struct ram_block *b, uint64_t off, uint64_t len)
+{
+	if (b->readonly || len == 0)
+		return;
+	/* A shared mapping keeps its pages in the file: those must go. */
+	if (b->shared && b->fd >= 0
+		? fallocate(b->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(b->fd_offset + off), (off_t)len)
+		: madvise(b->host + off, len, MADV_DONTNEED))
+		return; /* pages the host cannot split or take: they stay */
+	mem_mark_written(m, b->host + off, len);
+}
+
+void mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len)
+{
+	for (unsigned i = 0; i < m->nblocks; i++) {
+		const struct ram_block *b = &m->block[i];
+		if (host >= b->host && host < b->host + b->size && len <= b->size - (uint64_t)(host - b->host))
+			block_discard(m, b, (uint64_t)(host - b->host), len);
+	}
+}
+
+void mem_discard(struct mem_map *m, uint64_t gpa, uint64_t len)
+{
+	gpa = gpa & PAGE_MASK;
+	while (len) {
+		const struct ram_block *b = mem_ram_block(m, gpa);
+		const uint64_t n = b ? MIN(len, b->gpa + b->size - gpa) : MIN(len, PAGE_SIZE);
+
+		if (b)
+			block_discard(m, b, gpa - b->gpa, n & PAGE_MASK);
+		gpa += n;
+		len -= n;
+	}
 }

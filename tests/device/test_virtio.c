@@ -33,6 +33,8 @@ static const struct device_row {
     {"virtio-blk-pci-non-transitional,drive=d", 0x1042, 0, 2, 1, false, "d", 0},
     {"virtio-scsi-pci,num_queues=2", 0x1048, 0x1004, 8, 4, false, NULL, 2},
     {"virtio-scsi-pci-non-transitional", 0x1048, 0, 8, 3, false, NULL, 0},
+    {"virtio-balloon-pci,free-page-reporting=on,deflate-on-oom=on", 0x1045, 0x1002, 5, 4, false, NULL, 0},
+    {"virtio-balloon", 0x1045, 0x1002, 5, 3, false, NULL, 2},
     {"virtio-rng-pci", 0x1044, 0x1005, 4, 1, true, NULL, 0},
     {"virtio-serial-pci,max_ports=3", 0x1043, 0x1003, 3, 8, false, NULL, 1},
     {"virtio-serial,max_ports=3,vectors=4", 0x1043, 0x1003, 3, 8, false, NULL, 3},

@@ -604,7 +604,7 @@ static uint16_t transitional_device_id(uint16_t id)
 		uint16_t id, device;
 	} table[] = {{1, 0x1000},
 		     {VIRTIO_ID_BLOCK, 0x1001},
-		     {5, 0x1002},
+		     {VIRTIO_ID_BALLOON, 0x1002},
 		     {VIRTIO_ID_CONSOLE, 0x1003},
 		     {VIRTIO_ID_SCSI, 0x1004},
 		     {VIRTIO_ID_ENTROPY, 0x1005}};
