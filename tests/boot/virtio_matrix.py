@@ -53,6 +53,7 @@ ROWS = {
     "two-vectors": ("virtio-blk-pci,drive=d,vectors=2,num-queues=4", "cache=none"),
     "plain-rings": ("virtio-blk-pci,drive=d,event_idx=off,indirect_desc=off,num-queues=1", "cache=none,aio=sync"),
     "iothread": ("virtio-blk-pci,drive=d,iothread=io", "cache=none"),
+    "packed": ("virtio-blk-pci,drive=d,packed=on,in_order=on", "cache=none"),
     "small-queue": ("virtio-blk-pci,drive=d,queue-size=4,num-queues=2", "cache=none"),
 }
 

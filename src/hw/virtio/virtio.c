@@ -53,6 +53,7 @@ int virtio_init(struct virtio *v, struct dev *d, struct loop *l, const struct vi
 		v->queue[i].index = i;
 		v->queue[i].vector = VIRTIO_NO_VECTOR;
 		v->queue[i].event_fd = -1;
+		v->queue[i].order_tail = &v->queue[i].order;
 	}
 	v->host_features |= BIT(VIRTIO_F_ANY_LAYOUT) | BIT(VIRTIO_F_VERSION_1);
 	pthread_cond_init(&v->drained, NULL);
@@ -214,8 +215,13 @@ void virtio_req_init(struct virtio *v, struct virtio_queue *q, struct virtio_req
 	req->q = q;
 	req->head = v->chain.head;
 	req->generation = v->generation;
-	req->next = NULL;
+	req->next = req->after = NULL;
+	req->done = false;
 	v->inflight++;
+	if (virtio_has(v, VIRTIO_F_IN_ORDER)) {
+		*q->order_tail = req;
+		q->order_tail = &req->after;
+	}
 }
 
 void virtio_complete(struct virtio *v, struct virtio_req *req, uint32_t written)
@@ -273,10 +279,20 @@ static void reset_finish(struct virtio *v)
 		v->ops->reset(v);
 }
 
+/* ---- pushing ------------------------------------------------------------------------ */
+
+/* Requests that nobody needs any more: the batch that virtio_flush_done works on. */
+struct ended {
+	struct virtio_req *first, **tail;
+};
+
 /* Push one request; what came before a reset only leaves its mark on the pages it wrote. */
-static void push_one(struct virtio *v, struct virtio_req *req)
+static void push_one(struct virtio *v, struct virtio_req *req, struct ended *e)
 {
 	v->inflight--;
+	req->next = NULL;
+	*e->tail = req;
+	e->tail = &req->next;
 	if (req->generation == v->generation && !v->broken) {
 		virtq_push(&req->q->vq, req->head, req->in, req->nin, req->written);
 		req->q->pushed = true;
@@ -286,20 +302,50 @@ static void push_one(struct virtio *v, struct virtio_req *req)
 		mem_mark_written(v->mem, req->in[i].iov_base, req->in[i].iov_len);
 }
 
+/*
+ * VIRTIO_F_IN_ORDER (2.6.9, 2.7.9): buffers go back as they came, so one that is done
+ * waits for those before it; one of before a reset waits for nothing.
+ */
+static void push_in_order(struct virtio *v, struct virtio_queue *q, struct ended *e)
+{
+	struct virtio_req **at = &q->order, *req;
+	bool first = true;
+
+	while ((req = *at) != NULL) {
+		const bool dead = req->generation != v->generation || v->broken;
+		if (req->done && (first || dead)) {
+			*at = req->after;
+			push_one(v, req, e);
+			continue;
+		}
+		first = false;
+		at = &req->after;
+	}
+	q->order_tail = at;
+}
+
 /* The loop's hook: nearly always nothing to do. */
 static bool virtio_flush_done(void *arg)
 {
 	struct virtio *v = arg;
 	struct virtio_req *list = v->done, *req;
+	struct ended e = {NULL, &e.first};
 
 	if (!list)
 		return false;
 	v->done = NULL;
 	v->done_tail = &v->done;
 	virtio_lock(v);
-	for (req = list; req; req = req->next)
-		push_one(v, req);
-	for (req = list; req; req = req->next)
+	while ((req = list) != NULL) {
+		list = req->next;
+		if (req->q->order) {
+			req->done = true;
+			push_in_order(v, req->q, &e);
+		} else {
+			push_one(v, req, &e);
+		}
+	}
+	for (req = e.first; req; req = req->next)
 		virtio_signal(v, req->q); /* does nothing the second time */
 	if (v->inflight == 0) {
 		if (v->resetting)
@@ -307,8 +353,8 @@ static bool virtio_flush_done(void *arg)
 		pthread_cond_broadcast(&v->drained);
 	}
 	virtio_unlock(v);
-	while ((req = list) != NULL) {
-		list = req->next;
+	while ((req = e.first) != NULL) {
+		e.first = req->next;
 		req->release(req);
 	}
 	return true;

@@ -66,11 +66,12 @@ struct virtio_queue {
 	const char *name;
 	/* Chains may be waiting. Loop's thread, no lock. */
 	void (*handle)(struct virtio *v, struct virtio_queue *q);
-	bool kicked;	 /* dev.lock: handle must run */
-	bool pushed;	 /* dev.lock: something was pushed since the last interrupt decision */
-	uint16_t vector; /* MSI-X vector or VIRTIO_NO_VECTOR */
-	int event_fd;	 /* -1: no ioeventfd */
-	bool bell_on;	 /* the doorbells below are registered */
+	struct virtio_req *order, **order_tail; /* VIRTIO_F_IN_ORDER: not pushed yet, as popped; dev.lock */
+	bool kicked;				/* dev.lock: handle must run */
+	bool pushed;				/* dev.lock: something was pushed since the last interrupt decision */
+	uint16_t vector;			/* MSI-X vector or VIRTIO_NO_VECTOR */
+	int event_fd;				/* -1: no ioeventfd */
+	bool bell_on;				/* the doorbells below are registered */
 	struct region_doorbell bell, legacy_bell;
 };
 
@@ -81,10 +82,11 @@ struct virtio_queue {
 struct virtio_req {
 	struct virtio_queue *q;
 	struct virtio_req *next;
+	struct virtio_req *after; /* of q->order */
+	bool done;		  /* waits there for its turn */
 	const struct iovec *in;
 	int nin;
-	uint16_t head;
-	uint32_t generation, written;
+	uint32_t head, generation, written;
 	void (*release)(struct virtio_req *req); /* frees it; dev.lock not held */
 };
 

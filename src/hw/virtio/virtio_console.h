@@ -31,8 +31,7 @@ struct vserial {
 /* A chain being written to the chardev. */
 struct vport_tx {
 	bool active;
-	uint16_t head;
-	uint32_t generation;
+	uint32_t head, generation;
 	struct iovec *iov; /* a copy; room entries are allocated */
 	int n, room;
 	uint64_t pos; /* bytes done */

@@ -309,7 +309,7 @@ static void set_guest_features(struct virtio_pci *p, uint32_t val)
 
 static void set_queue_size(struct virtio_queue *q, uint32_t val)
 {
-	if (val && val <= q->max && !(val & (val - 1)))
+	if (val && val <= q->max && (!(val & (val - 1)) || virtio_has(q->v, VIRTIO_F_RING_PACKED)))
 		q->vq.num = (uint16_t)val;
 }
 
@@ -639,6 +639,14 @@ static int choose_interfaces(struct virtio_pci *p, struct err *err)
 		return err_set(err, -EINVAL, "disable-legacy and disable-modern leave no interface");
 	if (!p->modern)
 		p->vio.host_features &= ~BIT(VIRTIO_F_VERSION_1);
+	if ((p->packed || p->in_order) && !p->modern)
+		return err_set(err, -EINVAL, "packed=on and in_order=on need the modern interface");
+	if (p->in_order && p->answers_at_once)
+		return err_set(err, -ENOTSUP, "in_order=on is not possible: task management overtakes commands");
+	if (p->packed)
+		p->vio.host_features |= BIT(VIRTIO_F_RING_PACKED);
+	if (p->in_order)
+		p->vio.host_features |= BIT(VIRTIO_F_IN_ORDER);
 	if (p->event_idx)
 		p->vio.host_features |= BIT(VIRTIO_RING_F_EVENT_IDX);
 	if (p->indirect_desc)
@@ -803,6 +811,16 @@ static const struct prop virtio_pci_props[] = {
      .offset = offsetof(struct virtio_pci, indirect_desc),
      .def = "on",
      .help = "offer VIRTIO_RING_F_INDIRECT_DESC"},
+    {.name = "packed",
+     .kind = PROP_BOOL,
+     .offset = offsetof(struct virtio_pci, packed),
+     .def = "off",
+     .help = "offer packed rings (VIRTIO 1.1, 2.7)"},
+    {.name = "in_order",
+     .kind = PROP_BOOL,
+     .offset = offsetof(struct virtio_pci, in_order),
+     .def = "off",
+     .help = "return buffers in the order they were offered"},
     {0},
 };
 

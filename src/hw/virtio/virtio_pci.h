@@ -20,9 +20,10 @@ struct virtio_pci {
 	struct virtio vio;
 	/* properties */
 	int disable_legacy; /* enum onoffauto */
-	bool disable_modern, ioeventfd, event_idx, indirect_desc;
-	uint32_t vectors;  /* VIRTIO_PCI_VECTORS_AUTO: one per queue and one for the configuration */
-	bool no_doorbells; /* set by the device: notifications always take the register */
+	bool disable_modern, ioeventfd, event_idx, indirect_desc, packed, in_order;
+	bool answers_at_once; /* set by the device: some requests overtake others, so there is no in_order */
+	uint32_t vectors;     /* VIRTIO_PCI_VECTORS_AUTO: one per queue and one for the configuration */
+	bool no_doorbells;    /* set by the device: notifications always take the register */
 	/* registers */
 	uint32_t feature_select, guest_feature_select;
 	uint16_t queue_select;

@@ -624,6 +624,7 @@ static int vscsi_realize(struct dev *d, struct err *err)
 		return ret;
 	if (s->iothread && !(loop = iothread_loop(s->iothread, err)))
 		return -EIO;
+	s->t.answers_at_once = true;
 	s->bus = (struct scsi_bus){.hba = d,
 				   .loop = loop,
 				   .ops = &vscsi_hba_ops,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The device's side of split virtqueues: VIRTIO 1.1, 2.6. See virtqueue.h for the
- * rules and the locking.
+ * The interface of virtqueues, and the device's side of split ones: VIRTIO 1.1, 2.6
+ * (packed ones: virtqueue_packed.c). See virtqueue.h for the rules and the locking.
  *
  * The rings are reached through host pointers found once, when the queue starts:
  * RAM does not move during the machine's life. The driver's index is read with
  * acquire and ours written with release, which order the entries behind them.
  */
-#include "hw/virtio/virtqueue.h"
+#include "hw/virtio/virtqueue_int.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -27,14 +27,13 @@ static uint16_t ring_load(const uint16_t *p)
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-static int virtq_break(struct virtq *q, const char *why)
+int virtq_break(struct virtq *q, const char *why)
 {
 	q->broken = why;
 	return -EINVAL;
 }
 
-/* A ring part in one piece of RAM; writable when the device writes it. */
-static void *ring_ptr(struct mem_map *mem, uint64_t gpa, uint64_t len, bool write)
+void *virtq_ring_ptr(struct mem_map *mem, uint64_t gpa, uint64_t len, bool write)
 {
 	struct iovec iov[1];
 	int n = 0;
@@ -49,7 +48,12 @@ void virtq_start(struct virtq *q, struct mem_map *mem, uint64_t features)
 	q->mem = mem;
 	q->indirect = features & BIT(VIRTIO_RING_F_INDIRECT_DESC);
 	q->event = features & BIT(VIRTIO_RING_F_EVENT_IDX);
+	q->packed = features & BIT(VIRTIO_F_RING_PACKED);
 	q->ready = false;
+	if (q->packed) {
+		virtq_packed_start(q);
+		return;
+	}
 	if (num == 0 || num > VIRTQ_MAX_SIZE || (num & (num - 1))) {
 		virtq_break(q, "queue size is no power of two");
 		return;
@@ -58,9 +62,9 @@ void virtq_start(struct virtq *q, struct mem_map *mem, uint64_t features)
 		virtq_break(q, "ring addresses are not aligned");
 		return;
 	}
-	q->desc = ring_ptr(mem, q->desc_gpa, num * sizeof(struct virtq_desc), false);
-	q->avail = ring_ptr(mem, q->avail_gpa, 6 + 2 * num, false);
-	q->used = ring_ptr(mem, q->used_gpa, 6 + 8 * num, true);
+	q->desc = virtq_ring_ptr(mem, q->desc_gpa, num * sizeof(struct virtq_desc), false);
+	q->avail = virtq_ring_ptr(mem, q->avail_gpa, 6 + 2 * num, false);
+	q->used = virtq_ring_ptr(mem, q->used_gpa, 6 + 8 * num, true);
 	if (!q->desc || !q->avail || !q->used) {
 		virtq_break(q, "rings are not in RAM");
 		return;
@@ -76,11 +80,14 @@ void virtq_stop(struct virtq *q)
 	q->avail = q->used = NULL;
 	q->last_avail = q->used_idx = q->signalled_used = 0;
 	q->inuse = 0;
+	q->unsignalled = 0;
 }
 
 bool virtq_has_work(const struct virtq *q)
 {
-	return q->ready && !q->broken && ring_load(&q->avail[AVAIL_IDX]) != q->last_avail;
+	if (!q->ready || q->broken)
+		return false;
+	return q->packed ? virtq_packed_has_work(q) : ring_load(&q->avail[AVAIL_IDX]) != q->last_avail;
 }
 
 /* Where a walk reads descriptors: the queue's table or an indirect one. */
@@ -99,22 +106,22 @@ static int table_read(const struct virtq *q, const struct table *t, uint32_t i, 
 	return 0;
 }
 
-static int chain_add(struct virtq *q, struct virtq_chain *c, const struct virtq_desc *d)
+int virtq_chain_add(struct virtq *q, struct virtq_chain *c, uint64_t addr, uint32_t len, uint16_t flags)
 {
-	const bool write = d->flags & VIRTQ_DESC_F_WRITE;
+	const bool write = flags & VIRTQ_DESC_F_WRITE;
 	int n = c->nout + c->nin, before = n, ret;
 
 	if (!write && c->nin)
 		return virtq_break(q, "a readable descriptor follows a writable one");
-	ret = dma_begin(q->mem, d->addr, d->len, write, c->iov, &n, VIRTQ_MAX_SIZE);
+	ret = dma_begin(q->mem, addr, len, write, c->iov, &n, VIRTQ_MAX_SIZE);
 	if (ret)
 		return virtq_break(q, ret == -EFAULT ? "a buffer is not in RAM" : "a chain has too many pieces");
 	if (write) {
 		c->nin += n - before;
-		c->in_len += d->len;
+		c->in_len += len;
 	} else {
 		c->nout += n - before;
-		c->out_len += d->len;
+		c->out_len += len;
 	}
 	return 0;
 }
@@ -129,7 +136,7 @@ static int enter_indirect(struct virtq *q, const struct virtq_desc *d, struct ta
 		return virtq_break(q, "an indirect table of a wrong size");
 	t->gpa = d->addr;
 	t->num = d->len / (uint32_t)sizeof(struct virtq_desc);
-	t->host = (d->addr & 7) ? NULL : ring_ptr(q->mem, d->addr, d->len, false);
+	t->host = (d->addr & 7) ? NULL : virtq_ring_ptr(q->mem, d->addr, d->len, false);
 	return 0;
 }
 
@@ -158,7 +165,7 @@ static int walk(struct virtq *q, uint16_t head, struct virtq_chain *c)
 			left = t.num;
 			continue;
 		}
-		ret = chain_add(q, c, &d);
+		ret = virtq_chain_add(q, c, d.addr, d.len, d.flags);
 		if (ret)
 			return ret;
 		if (!(d.flags & VIRTQ_DESC_F_NEXT))
@@ -178,6 +185,8 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c)
 		return -EINVAL;
 	if (!q->ready)
 		return 0;
+	if (q->packed)
+		return virtq_packed_pop(q, c);
 	idx = ring_load(&q->avail[AVAIL_IDX]);
 	if (idx == q->last_avail)
 		return 0;
@@ -201,11 +210,15 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c)
 
 void virtq_unpop(struct virtq *q)
 {
+	if (q->packed) {
+		virtq_packed_unpop(q);
+		return;
+	}
 	q->last_avail--;
 	q->inuse--;
 }
 
-void virtq_push(struct virtq *q, uint16_t head, const struct iovec *in, int nin, uint32_t written)
+void virtq_push(struct virtq *q, uint32_t head, const struct iovec *in, int nin, uint32_t written)
 {
 	uint64_t left = written;
 	uint16_t *slot;
@@ -216,6 +229,10 @@ void virtq_push(struct virtq *q, uint16_t head, const struct iovec *in, int nin,
 		uint64_t n = MIN(left, in[i].iov_len);
 		mem_mark_written(q->mem, in[i].iov_base, n);
 		left -= n;
+	}
+	if (q->packed) {
+		virtq_packed_push(q, head, written);
+		return;
 	}
 	slot = &q->used[USED_RING(q->used_idx & (q->num - 1u))];
 	__atomic_store_n((uint32_t *)(void *)slot, head, __ATOMIC_RELAXED);
@@ -233,6 +250,8 @@ bool virtq_want_interrupt(struct virtq *q)
 	const bool valid = q->signalled_valid;
 	uint16_t event;
 
+	if (q->ready && q->packed)
+		return virtq_packed_want_interrupt(q);
 	if (!q->ready || (valid && was == now))
 		return false;
 	q->signalled_used = now;
@@ -254,8 +273,10 @@ static void used_store(struct virtq *q, unsigned at, uint16_t v)
 
 void virtq_notify_off(struct virtq *q)
 {
+	if (q->ready && q->packed)
+		virtq_packed_notify(q, false);
 	/* With the event index, not moving avail_event is enough. */
-	if (q->ready && !q->event)
+	else if (q->ready && !q->event)
 		used_store(q, 0, VIRTQ_USED_F_NO_NOTIFY);
 }
 
@@ -263,7 +284,9 @@ bool virtq_notify_on(struct virtq *q)
 {
 	if (!q->ready || q->broken)
 		return false;
-	if (q->event)
+	if (q->packed)
+		virtq_packed_notify(q, true);
+	else if (q->event)
 		used_store(q, USED_AVAIL_EVENT(q->num), q->last_avail);
 	else
 		used_store(q, 0, 0);

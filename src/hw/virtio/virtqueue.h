@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Split virtqueues (VIRTIO 1.1, 2.6): the device's side of the three rings in
- * guest memory, with indirect descriptors and event index.
+ * Virtqueues (VIRTIO 1.1, 2.6 and 2.7): the device's side of the rings in guest
+ * memory, split or packed, with indirect descriptors and event index. Owners do not
+ * see which layout it is.
  *
  * The guest is hostile: each field is read once and the copy checked; a chain
  * that loops, leaves RAM or breaks the rules makes the queue broken, which the
@@ -25,6 +26,8 @@
 #define VIRTIO_RING_F_INDIRECT_DESC 28
 #define VIRTIO_RING_F_EVENT_IDX	    29
 #define VIRTIO_F_VERSION_1	    32
+#define VIRTIO_F_RING_PACKED	    34
+#define VIRTIO_F_IN_ORDER	    35
 
 struct virtq_desc {
 	uint64_t addr;
@@ -40,7 +43,7 @@ struct virtq_desc {
 
 /* A popped chain: host views of its buffers, what the device reads first. */
 struct virtq_chain {
-	uint16_t head;
+	uint32_t head; /* what virtq_push wants back */
 	int nout, nin; /* iovecs the device reads, then iovecs it writes */
 	uint64_t out_len, in_len;
 	struct iovec iov[VIRTQ_MAX_SIZE];
@@ -53,15 +56,18 @@ struct virtq {
 	bool enabled;
 	uint64_t desc_gpa, avail_gpa, used_gpa;
 	/* while running */
-	bool ready;	      /* the rings were found in RAM */
-	const char *broken;   /* what the guest did wrong; NULL while all is well */
-	bool indirect, event; /* features */
+	bool ready;		      /* the rings were found in RAM */
+	const char *broken;	      /* what the guest did wrong; NULL while all is well */
+	bool indirect, event, packed; /* features */
 	struct virtq_desc *desc;
 	uint16_t *avail; /* flags, idx, ring[num], used_event */
 	uint16_t *used;	 /* flags, idx, {u32 id, len}[num], avail_event */
 	uint16_t last_avail, used_idx, signalled_used;
 	bool signalled_valid;
-	unsigned inuse; /* popped and not pushed: at most num */
+	unsigned inuse; /* popped and not pushed: at most num; packed: slots */
+	/* packed rings: the wrap counters, slots of the last pop, slots used since the last interrupt decision */
+	bool avail_wrap, used_wrap;
+	uint16_t last_count, unsignalled;
 };
 
 /*
@@ -79,7 +85,7 @@ void virtq_unpop(struct virtq *q);
  * Return a chain with `written` bytes placed in its writable buffers. `in` are
  * those buffers (for the page bits); they may be a copy of chain.iov's tail.
  */
-void virtq_push(struct virtq *q, uint16_t head, const struct iovec *in, int nin, uint32_t written);
+void virtq_push(struct virtq *q, uint32_t head, const struct iovec *in, int nin, uint32_t written);
 /* Does the driver want an interrupt for what was pushed since the last true? */
 bool virtq_want_interrupt(struct virtq *q);
 /* Ask the driver not to notify (a hint), or to notify again. The latter is true when chains are waiting. */
