@@ -297,8 +297,11 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 		return err_set(err, -ENOMEM, "soft: no memory for the translator");
 	jc->decoder = *insn_decoder64(c);
 	jc->decoder32 = *insn_decoder32(c);
-	for (unsigned i = 0; i < MMU_MODES; i++)
+	for (unsigned i = 0; i < MMU_MODES; i++) {
+		/* The other entries are closed while they are zero: address 0 belongs here. */
+		c->jit_jump[i][0].va = JIT_NO_VA(0);
 		c->jx.jump_key[i] = JIT_NO_KEY;
+	}
 	c->jx.self = c;
 	c->jx.user_end = 1ull << 47;
 	c->jx.xmask = host_xcr0() & XMASK;
