@@ -79,9 +79,6 @@ int block_file_wait_buf(struct block_file *f, struct loop *l, enum block_op op, 
 			uint64_t len);
 /* What the backing chain of n has there, zeros past its end. `iov` is consumed. */
 int block_read_backing(struct block_node *n, uint64_t offset, struct iovec *iov, int niov, uint64_t len);
-/* iov bytes [skip, skip + len) as entries of out (room for niov; may be iov itself); returns their number. */
-int block_iov_cut(struct iovec *out, const struct iovec *iov, int niov, uint64_t skip, uint64_t len);
-void block_iov_zero(const struct iovec *iov, int niov);
 
 /* probe.c: the format whose header `buf` looks like, "raw" when none. */
 #define BLOCK_PROBE_SIZE 512

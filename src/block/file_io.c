@@ -23,6 +23,7 @@
 #include <sys/uio.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "block/file.h"
 
 #define BOUNCE_MAX (1u * MIB)
@@ -63,38 +64,6 @@ static void submit(struct block_file *f, struct aio_req *req)
 }
 
 /* ---- buffers ------------------------------------------------------------ */
-
-/* Copy between a flat buffer and the iov, from byte `skip` of it. */
-static void iov_copy(const struct iovec *iov, int niov, uint64_t skip, uint8_t *buf, size_t len, bool to_iov)
-{
-	for (int i = 0; i < niov && len; i++) {
-		size_t n;
-		if (skip >= iov[i].iov_len) {
-			skip -= iov[i].iov_len;
-			continue;
-		}
-		n = MIN(len, iov[i].iov_len - (size_t)skip);
-		if (to_iov)
-			memcpy((uint8_t *)iov[i].iov_base + skip, buf, n);
-		else
-			memcpy(buf, (uint8_t *)iov[i].iov_base + skip, n);
-		buf += n;
-		len -= n;
-		skip = 0;
-	}
-}
-
-static void iov_zero(const struct iovec *iov, int niov, uint64_t skip)
-{
-	for (int i = 0; i < niov; i++) {
-		if (skip >= iov[i].iov_len) {
-			skip -= iov[i].iov_len;
-			continue;
-		}
-		memset((uint8_t *)iov[i].iov_base + skip, 0, iov[i].iov_len - (size_t)skip);
-		skip = 0;
-	}
-}
 
 /* Point the aio at what is left of the caller's iov, at most IOV_MAX entries. */
 static int op_set_iov(struct file_op *op)
@@ -341,7 +310,7 @@ static void bounce_done(struct aio_req *aio)
 		if ((size_t)aio->result < size)
 			memset(op->bounce + aio->result, 0, size - (size_t)aio->result);
 		if (op->op == BLOCK_READ)
-			iov_copy(op->iov, op->niov, op->progress, op->bounce + head, op->piece, true);
+			iov_write(op->iov, op->niov, op->progress, op->bounce + head, op->piece);
 		else
 			op->loaded = true;
 	} else if ((size_t)aio->result < size) {
@@ -378,7 +347,7 @@ static void bounce_step(struct file_op *op)
 		return;
 	}
 	if (op->iov)
-		iov_copy(op->iov, op->niov, op->progress, op->bounce + head, n, false);
+		iov_read(op->iov, op->niov, op->progress, op->bounce + head, n);
 	else
 		memset(op->bounce + head, 0, n);
 	bounce_submit(op, AIO_WRITEV);

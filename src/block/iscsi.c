@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/iov.h"
 #include "base/util.h"
 #include "block/dynlib.h"
 #include "block/file.h"
@@ -225,8 +226,7 @@ static int make_pieces(struct op *op, unsigned *out)
 		p->blocks = (uint32_t)MIN(blocks - at, limit);
 		p->iov = iov;
 		if (data)
-			p->niov =
-			    block_iov_cut(iov, req->iov, req->niov, at * l->block, (uint64_t)p->blocks * l->block);
+			p->niov = iov_cut(iov, req->iov, req->niov, at * l->block, (uint64_t)p->blocks * l->block);
 		iov += p->niov;
 	}
 	*out = (unsigned)n;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "block/qcow2.h"
 
 /* ---- requests in flight --------------------------------------------------- */
@@ -148,9 +149,9 @@ int qcow2_read_range(struct qcow2 *q, uint64_t offset, const struct iovec *iov, 
 		ret = qcow2_lookup(q, offset + at, len - at, &e);
 		if (ret)
 			break;
-		n = block_iov_cut(cut, iov, niov, at, e.len);
+		n = iov_cut(cut, iov, niov, at, e.len);
 		switch (e.kind) {
-		case QCOW2_ZERO: block_iov_zero(cut, n); break;
+		case QCOW2_ZERO: iov_zero(cut, n, 0); break;
 		case QCOW2_UNALLOCATED: ret = block_read_backing(q->node, offset + at, cut, n, e.len); break;
 		case QCOW2_DATA: ret = qcow2_data_iov(q, BLOCK_READ, e.host, cut, n, e.len); break;
 		case QCOW2_COMPRESSED: ret = read_compressed(q, offset + at, e.entry, cut, n); break;
@@ -185,7 +186,7 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	if (req->op == BLOCK_WRITE || e.kind == QCOW2_COMPRESSED)
 		return false;
 	if (e.kind == QCOW2_ZERO || !q->backing || req->offset >= block_size(q->backing)) {
-		block_iov_zero(req->iov, req->niov);
+		iov_zero(req->iov, req->niov, 0);
 		io_enter(q, io);
 		io_end(io, 0);
 		return true;

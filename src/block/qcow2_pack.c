@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "block/qcow2.h"
 #include "io/work.h"
 
@@ -115,7 +116,7 @@ static int write_packed(struct qcow2 *q, struct pack *p, uint64_t guest)
 static int pack_cluster(struct qcow2 *q, const struct block_req *req, uint64_t done, struct pack *p, struct iovec *iov)
 {
 	const uint64_t len = MIN(req->len - done, (uint64_t)q->cluster_size), guest = req->offset + done;
-	const int n = block_iov_cut(iov, req->iov, req->niov, done, len);
+	const int n = iov_cut(iov, req->iov, req->niov, done, len);
 	uint8_t *to = p->in;
 	int ret;
 

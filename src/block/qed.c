@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/iov.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "block/image.h"
@@ -99,11 +100,11 @@ static int read_range(struct qed *q, const struct block_req *req)
 		ret = qed_lookup(q, req->offset + at, req->len - at, &e);
 		if (ret)
 			break;
-		n = block_iov_cut(cut, req->iov, req->niov, at, e.len);
+		n = iov_cut(cut, req->iov, req->niov, at, e.len);
 		if (e.kind == QED_DATA)
 			ret = block_file_wait(q->file, q->node->loop, BLOCK_READ, false, e.host, e.len, cut, n);
 		else if (e.kind == QED_ZERO)
-			block_iov_zero(cut, n);
+			iov_zero(cut, n, 0);
 		else
 			ret = block_read_backing(q->node, req->offset + at, cut, n, e.len);
 	}
@@ -130,7 +131,7 @@ static bool try_pass(struct qed *q, struct qed_io *io)
 	if (req->op == BLOCK_WRITE)
 		return false;
 	if (e.kind == QED_ZERO || !backing || req->offset >= block_size(backing)) {
-		block_iov_zero(req->iov, req->niov);
+		iov_zero(req->iov, req->niov, 0);
 		io_enter(q, io);
 		io_end(io, 0);
 		return true;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "block/qed.h"
 
 static int file_iov(struct qed *q, enum block_op op, uint64_t offset, const struct iovec *iov, int niov, uint64_t len)
@@ -115,7 +116,7 @@ int qed_write_request(struct qed *q, const struct block_req *req)
 		ret = qed_lookup(q, req->offset + at, req->len - at, &e);
 		if (ret)
 			break;
-		n = block_iov_cut(cut, req->iov, req->niov, at, e.len);
+		n = iov_cut(cut, req->iov, req->niov, at, e.len);
 		ret = e.kind == QED_DATA ? file_iov(q, BLOCK_WRITE, e.host, cut, n, e.len)
 					 : write_new(q, e.kind, req->offset + at, e.len, cut, n);
 	}

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "block/driver.h"
 #include "block/image.h"
 #include "io/co.h"
@@ -79,30 +80,6 @@ int block_wait(struct block_node *n, enum block_op op, unsigned flags, uint64_t 
 	return wait_for(&w, n->file, n->loop);
 }
 
-void block_iov_zero(const struct iovec *iov, int niov)
-{
-	for (int i = 0; i < niov; i++)
-		memset(iov[i].iov_base, 0, iov[i].iov_len);
-}
-
-int block_iov_cut(struct iovec *out, const struct iovec *iov, int niov, uint64_t skip, uint64_t len)
-{
-	int n = 0;
-
-	for (int i = 0; i < niov && len; i++) {
-		size_t c;
-		if (skip >= iov[i].iov_len) {
-			skip -= iov[i].iov_len;
-			continue;
-		}
-		c = (size_t)MIN(len, iov[i].iov_len - skip);
-		out[n++] = (struct iovec){(uint8_t *)iov[i].iov_base + skip, c};
-		len -= c;
-		skip = 0;
-	}
-	return n;
-}
-
 int block_read_backing(struct block_node *n, uint64_t offset, struct iovec *iov, int niov, uint64_t len)
 {
 	const uint64_t end = n->backing ? block_size(n->backing) : 0;
@@ -113,11 +90,11 @@ int block_read_backing(struct block_node *n, uint64_t offset, struct iovec *iov,
 		tail = malloc((size_t)niov * sizeof(*tail));
 		if (!tail)
 			return -ENOMEM;
-		block_iov_zero(tail, block_iov_cut(tail, iov, niov, have, len - have));
+		iov_zero(tail, iov_cut(tail, iov, niov, have, len - have), 0);
 		free(tail);
 	}
 	if (!have)
 		return 0;
-	niov = block_iov_cut(iov, iov, niov, 0, have);
+	niov = iov_cut(iov, iov, niov, 0, have);
 	return block_wait(n->backing, BLOCK_READ, 0, offset, have, iov, niov);
 }

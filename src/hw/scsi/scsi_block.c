@@ -6,6 +6,7 @@
  */
 #include "hw/scsi/scsi_int.h"
 
+#include "base/iov.h"
 #include <stdlib.h>
 
 #define CHUNK (64u * 1024) /* of VERIFY's and WRITE SAME's buffers */
@@ -140,7 +141,7 @@ static void verify_compare(struct scsi_req *req)
 {
 	const size_t n = (size_t)req->b.len;
 
-	if (scsi_iov_read(req->iov, req->niov, req->step, req->buf + CHUNK, n) < n ||
+	if (iov_read(req->iov, req->niov, req->step, req->buf + CHUNK, n) < n ||
 	    memcmp(req->buf, req->buf + CHUNK, n)) {
 		scsi_fail_run(req, SENSE_MISCOMPARE);
 		return;

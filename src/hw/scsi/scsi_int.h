@@ -100,7 +100,6 @@ bool scsi_take_parameters(struct scsi_req *req);
 /* Submit req->b (op, offset, len, iov, flags filled in); `then` runs on success, failures end the request. */
 void scsi_submit(struct scsi_req *req, void (*then)(struct scsi_req *req));
 void scsi_resubmit(struct scsi_req *req);
-size_t scsi_iov_read(const struct iovec *iov, int n, uint64_t skip, void *buf, size_t len);
 
 /* ---- buses: main thread ------------------------------------------------------------ */
 

@@ -8,6 +8,7 @@
  */
 #include "hw/scsi/scsi_int.h"
 
+#include "base/iov.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -69,31 +70,13 @@ int scsi_want_parameters(struct scsi_req *req, uint32_t len)
 	return 0;
 }
 
-size_t scsi_iov_read(const struct iovec *iov, int n, uint64_t skip, void *buf, size_t len)
-{
-	size_t done = 0;
-
-	for (int i = 0; i < n && done < len; i++) {
-		size_t c;
-		if (skip >= iov[i].iov_len) {
-			skip -= iov[i].iov_len;
-			continue;
-		}
-		c = MIN(len - done, iov[i].iov_len - (size_t)skip);
-		memcpy((uint8_t *)buf + done, (uint8_t *)iov[i].iov_base + skip, c);
-		done += c;
-		skip = 0;
-	}
-	return done;
-}
-
 bool scsi_take_parameters(struct scsi_req *req)
 {
 	if (req->part < req->len) { /* the adapter has less than the CDB promised */
 		scsi_fail_run(req, SENSE_PARAMETER_LENGTH);
 		return false;
 	}
-	scsi_iov_read(req->iov, req->niov, 0, req->buf, req->buf_len);
+	iov_read(req->iov, req->niov, 0, req->buf, req->buf_len);
 	req->pos = req->len;
 	return true;
 }

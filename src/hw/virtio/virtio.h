@@ -191,12 +191,4 @@ void virtio_machine_reset(struct virtio *v);
 int virtio_pause(struct virtio *v);
 void virtio_resume(struct virtio *v);
 
-/* ---- iovec helpers --------------------------------------------------------- */
-
-/* Copy between a buffer and an iovec array from byte `skip`; returns bytes copied. */
-size_t virtio_iov_read(const struct iovec *iov, int n, uint64_t skip, void *buf, size_t len);
-size_t virtio_iov_write(const struct iovec *iov, int n, uint64_t skip, const void *buf, size_t len);
-/* Drop `skip` bytes from the front, in place: returns the first entry left and its count in *n. */
-struct iovec *virtio_iov_skip(struct iovec *iov, int *n, uint64_t skip);
-
 #endif

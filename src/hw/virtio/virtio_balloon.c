@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/iov.h"
 #include "base/util.h"
 #include "hw/virtio/devices.h"
 #include "hw/virtio/virtio_pci.h"
@@ -162,7 +163,7 @@ static unsigned take_pfns(struct virtio *v, const struct iovec *iov, int niov, b
 	unsigned total = 0;
 	size_t n;
 
-	while (total < MAX_PFNS && (n = virtio_iov_read(iov, niov, at, buf, sizeof(buf)) / 4) != 0) {
+	while (total < MAX_PFNS && (n = iov_read(iov, niov, at, buf, sizeof(buf)) / 4) != 0) {
 		for (size_t i = 0; i < n && inflate; i++) {
 			const uint32_t pfn = ld32le(buf + 4 * i);
 			if (run && pfn == first + run) { /* rising */
@@ -264,7 +265,7 @@ static void stats_handle(struct virtio *v, struct virtio_queue *q)
 		b->have_buffer = true;
 		b->stats_head = c->head;
 		for (unsigned i = 0; i < 2 * ARRAY_SIZE(stat_names); i++) {
-			if (virtio_iov_read(c->iov, c->nout, i * STAT_LEN, s, sizeof(s)) < sizeof(s))
+			if (iov_read(c->iov, c->nout, i * STAT_LEN, s, sizeof(s)) < sizeof(s))
 				break;
 			if (ld16le(s) < ARRAY_SIZE(stat_names))
 				b->stats[ld16le(s)] = ld64le(s + 2);

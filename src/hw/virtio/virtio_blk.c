@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/iov.h"
 #include "base/util.h"
 #include "block/block.h"
 #include "hw/disk.h"
@@ -189,7 +190,7 @@ static int blk_prepare_range(struct blk_req *req, enum block_op op, const struct
 		return VIRTIO_BLK_S_UNSUPP;
 	if (data_len(iov, n) != RANGE_LEN)
 		return VIRTIO_BLK_S_IOERR;
-	virtio_iov_read(iov, n, 0, range, sizeof(range));
+	iov_read(iov, n, 0, range, sizeof(range));
 	sector = ld64le(range);
 	count = ld32le(range + 8);
 	flags = ld32le(range + 12);
@@ -211,7 +212,7 @@ static int blk_get_id(struct blk_req *req, const struct iovec *iov, int n)
 
 	if (req->blk->serial)
 		memcpy(id, req->blk->serial, MIN(strlen(req->blk->serial), sizeof(id)));
-	virtio_iov_write(iov, n, 0, id, sizeof(id));
+	iov_write(iov, n, 0, id, sizeof(id));
 	return VIRTIO_BLK_S_OK;
 }
 
@@ -255,7 +256,7 @@ static struct blk_req *blk_parse(struct virtio_blk *blk, struct virtio_queue *q)
 	struct blk_req *req;
 	int nout = c->nout, nin = c->nin, ret;
 
-	if (virtio_iov_read(c->iov, nout, 0, header, sizeof(header)) < sizeof(header) || nin == 0) {
+	if (iov_read(c->iov, nout, 0, header, sizeof(header)) < sizeof(header) || nin == 0) {
 		virtio_break(v, q, "a block request without header or status");
 		return NULL;
 	}
@@ -277,7 +278,7 @@ static struct blk_req *blk_parse(struct virtio_blk *blk, struct virtio_queue *q)
 	req->status = (uint8_t *)req->last_in->iov_base + req->last_in->iov_len;
 	if (req->last_in->iov_len == 0)
 		nin--;
-	out = virtio_iov_skip(req->iov, &nout, HEADER_LEN);
+	out = iov_skip(req->iov, &nout, HEADER_LEN);
 	req->b.done = blk_block_done;
 	ret = blk_prepare(req, ld32le(header) & ~VIRTIO_BLK_T_BARRIER, ld64le(header + 8), out, nout, in, nin);
 	if (ret >= 0) {

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/iov.h"
 #include "base/log.h"
 #include "base/util.h"
 
@@ -78,7 +79,7 @@ static void control_flush(struct vserial *s)
 
 	while (s->nmessages && virtio_pop(v, q)) {
 		const struct vserial_message *m = &s->message[s->first_message];
-		size_t n = virtio_iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, m->data, m->len);
+		size_t n = iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, m->data, m->len);
 		virtio_push_now(v, q, (uint32_t)n);
 		s->first_message = (s->first_message + 1) % VSERIAL_MESSAGES;
 		s->nmessages--;
@@ -165,7 +166,7 @@ static void control_tx(struct virtio *v, struct virtio_queue *q)
 	do {
 		virtq_notify_off(&q->vq);
 		while (n < QUEUE_SIZE && virtio_pop(v, q)) {
-			if (virtio_iov_read(v->chain.iov, v->chain.nout, 0, m, sizeof(m)) == sizeof(m))
+			if (iov_read(v->chain.iov, v->chain.nout, 0, m, sizeof(m)) == sizeof(m))
 				again[n] = control_message(s, m);
 			else
 				again[n] = NULL;

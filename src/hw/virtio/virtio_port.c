@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "hw/virtio/virtio_console.h"
 
 /* Chains written in one go, so that a chatty guest does not keep the loop. */
@@ -125,7 +126,7 @@ static void rx_flush(struct vport *p)
 	struct virtio_queue *q = vserial_rx_queue(p->bus, p->id);
 
 	while (p->fifo_len && virtio_pop(v, q)) {
-		const size_t n = virtio_iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, p->fifo, p->fifo_len);
+		const size_t n = iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, p->fifo, p->fifo_len);
 		memmove(p->fifo, p->fifo + n, p->fifo_len - n);
 		p->fifo_len -= n;
 		virtio_push_now(v, q, (uint32_t)n);

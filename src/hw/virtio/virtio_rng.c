@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/object.h"
+#include "base/iov.h"
 #include "base/util.h"
 #include "hw/virtio/devices.h"
 #include "hw/virtio/virtio_pci.h"
@@ -38,7 +39,7 @@ static void rng_handle(struct virtio *v, struct virtio_queue *q)
 			const size_t want = MIN(v->chain.in_len, sizeof(buf));
 			ssize_t got = getrandom(buf, want, 0);
 			size_t n = got > 0 ? (size_t)got : 0;
-			virtio_iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, buf, n);
+			iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, buf, n);
 			virtio_push_now(v, q, (uint32_t)n);
 			counter_add(&r->bytes, n);
 			left--;

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "base/iov.h"
 #include "hw/scsi/scsi.h"
 #include "hw/virtio/devices.h"
 #include "hw/virtio/virtio_pci.h"
@@ -247,12 +248,12 @@ static struct vscsi_tmf *control_parse(struct virtio *v, struct virtio_queue *q,
 	struct iovec *in = v->chain.iov + c->nout;
 	struct vscsi_tmf *t;
 	uint8_t m[TMF_LEN], resp[AN_RESP_LEN] = {0};
-	size_t n = virtio_iov_read(c->iov, c->nout, 0, m, sizeof(m));
+	size_t n = iov_read(c->iov, c->nout, 0, m, sizeof(m));
 	const uint32_t type = n >= 4 ? ld32le(m) : UINT32_MAX;
 
 	if ((type == VIRTIO_SCSI_T_AN_QUERY || type == VIRTIO_SCSI_T_AN_SUBSCRIBE) && n >= AN_LEN &&
 	    c->in_len >= AN_RESP_LEN) { /* no asynchronous notification exists: none was subscribed */
-		virtio_push_now(v, q, (uint32_t)virtio_iov_write(in, c->nin, 0, resp, sizeof(resp)));
+		virtio_push_now(v, q, (uint32_t)iov_write(in, c->nin, 0, resp, sizeof(resp)));
 		return NULL;
 	}
 	if (type != VIRTIO_SCSI_T_TMF || n < TMF_LEN || c->in_len < 1) {
@@ -327,7 +328,7 @@ static void event_send(struct virtio_scsi *s, uint32_t event, const struct scsi_
 		st16be(e + 6, (uint16_t)(lun < 256 ? lun : 0x4000 | lun));
 	}
 	st32le(e + 12, reason);
-	virtio_push_now(v, q, (uint32_t)virtio_iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, e, sizeof(e)));
+	virtio_push_now(v, q, (uint32_t)iov_write(v->chain.iov + v->chain.nout, v->chain.nin, 0, e, sizeof(e)));
 	virtio_signal(v, q);
 	counter_add(&s->events, 1);
 }
@@ -387,7 +388,7 @@ static void respond(struct vscsi_req *req, uint8_t response)
 		memcpy(resp + RESP_FIXED, s->sense, n);
 	}
 	resp[11] = response;
-	virtio_iov_write(req->r.in, req->r.nin, 0, resp, RESP_FIXED + n);
+	iov_write(req->r.in, req->r.nin, 0, resp, RESP_FIXED + n);
 	virtio_complete(&req->dev->t.vio, &req->r, req->resp_len + (s->dir == SCSI_DIR_IN ? (uint32_t)s->pos : 0));
 }
 
@@ -454,17 +455,17 @@ static struct vscsi_req *req_parse(struct virtio_scsi *s, struct virtio_queue *q
 	memcpy(req->iov, c->iov, n * sizeof(req->iov[0]));
 	memcpy(req->iov + n, c->iov + c->nout, (size_t)c->nin * sizeof(req->iov[0]));
 	req->dev = s;
-	virtio_iov_read(c->iov, c->nout, 0, fixed, sizeof(fixed));
+	iov_read(c->iov, c->nout, 0, fixed, sizeof(fixed));
 	memcpy(req->lun, fixed, 8);
 	req->tag = ld64le(fixed + 8);
 	req->cdb_len = MIN(s->cdb_size, (uint32_t)SCSI_CDB_LEN);
-	virtio_iov_read(c->iov, c->nout, REQ_FIXED, req->cdb, req->cdb_len);
+	iov_read(c->iov, c->nout, REQ_FIXED, req->cdb, req->cdb_len);
 	req->resp_len = resp;
 	req->nout = c->nout;
-	req->out = virtio_iov_skip(req->iov, &req->nout, header);
+	req->out = iov_skip(req->iov, &req->nout, header);
 	req->out_len = c->out_len - header;
 	req->nin = c->nin;
-	req->in = virtio_iov_skip(req->iov + n, &req->nin, resp);
+	req->in = iov_skip(req->iov + n, &req->nin, resp);
 	req->in_len = c->in_len - resp;
 	virtio_req_init(v, q, &req->r);
 	req->r.in = req->iov + c->nout;
