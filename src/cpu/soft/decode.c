@@ -272,7 +272,7 @@ static enum insn_gate gate_of(const ZydisDecodedInstruction *zi, const ZydisDeco
 	return GATE_NONE;
 }
 
-static uint8_t align_of(const ZydisDecodedInstruction *zi, unsigned mem_size)
+uint8_t insn_align(const ZydisDecodedInstruction *zi, unsigned mem_size)
 {
 	/* AMD's SHA instructions take any alignment (seen on the host the tests run on; Intel's manual says #GP). */
 	if (zi->meta.isa_set == ZYDIS_ISA_SET_SHA && host_is_amd)
@@ -450,7 +450,7 @@ int insn_decode(struct soft_cpu *c, const uint8_t *buf, unsigned len, uint64_t r
 	    !zi.raw.rex.W)
 		out->opsize = 2;
 	if (out->mem_op != INSN_NO_REG) {
-		out->mem_align = align_of(&zi, out->mem_size);
+		out->mem_align = insn_align(&zi, out->mem_size);
 		out->align_mm = zi.meta.exception_class != ZYDIS_EXCEPTION_CLASS_SSE1 &&
 				(out->gate == GATE_SSE || out->gate == GATE_MMX);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The translation of one block: state shared by jit_xlat.c, jit_flags.c, jit_memop.c and jit_insn.c. */
+/* The translation of one block: state shared by the files that do it (jit_xlat.c begins). */
 #ifndef KELVIN_CPU_SOFT_JIT_XLAT_H
 #define KELVIN_CPU_SOFT_JIT_XLAT_H
 
@@ -204,17 +204,26 @@ void x_need_vec(struct xlat *x, const struct xinsn *in);
 
 /* A jump to this page offset can be linked to the block there: it is in this page wholly. */
 bool x_linkable(const struct xlat *x, int32_t target);
+
+/* jit_classify.c. Once. */
+void x_classify_init(void);
+/* Sets kind and the fields about operands, flags and targets. */
+void x_classify(struct xlat *x, struct xinsn *in);
+
 /* jit_insn.c */
+void x_lower(struct xlat *x, struct xinsn *in);
+
+/* jit_system.c */
 /* Lockstep: say which instruction is under way. */
 void x_mark(struct xlat *x);
-void x_classify(struct xlat *x, struct xinsn *in);
-void x_lower(struct xlat *x, struct xinsn *in);
-/* Exits */
+/* Leave for the handler of one instruction; false when it cannot be decoded. */
+bool x_exit_step(struct xlat *x, const struct xinsn *in);
+
+/* jit_branch.c: exits */
 void x_exit_direct(struct xlat *x, int32_t target, unsigned live);
 void x_exit_indirect(struct xlat *x); /* target in rcx */
 /* Cold code: go on at this instruction in code without groups. */
 void x_exit_variant(struct xlat *x, const struct xinsn *in);
-bool x_exit_step(struct xlat *x, const struct xinsn *in);
 void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave);
 
 #endif
