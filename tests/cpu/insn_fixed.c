@@ -48,6 +48,9 @@ FIXED(pcmpistri,
       "movabs $0x30a130d530eb30a2, %rax; mov %rax, (%rbx); movabs $0x30fc30d90020002c, %rax; mov %rax, 8(%rbx);"
       "movabs $0x000030bf30fc30d9, %rax; mov %rax, 16(%rbx); movq $0, 24(%rbx);"
       "movdqu (%rbx), %xmm1; movdqu 16(%rbx), %xmm0; pcmpistri $0x0d, %xmm1, %xmm0; mov %ecx, %eax")
+/* Pointers of the last x87 instruction, of each memory form; also behind an F2 that means nothing. */
+FIXED(x87_pointers, "fninit; fldpi; fistl (%rbx); fnstenv 64(%rbx); fisttpl 8(%rbx); fnstenv 96(%rbx)")
+FIXED(x87_pointers_f2, "fninit; fldpi; .byte 0xf2, 0x48, 0xdb, 0x4b, 8; fnstenv 64(%rbx)")
 /* A stack that faults before a target that is not canonical. */
 FIXED(call_order, "movabs $0x8000000000000000, %rax; mov %rax, (%rbx); mov $0x1000, %esp; call *(%rbx)")
 
@@ -136,6 +139,8 @@ static const struct fixed fixed[] = {
     F(third_24),
     F(third_64),
     F(pcmpistri),
+    F(x87_pointers),
+    F(x87_pointers_f2),
     FW(smc_next, 7),
     FW(smc_rep, 9),
     FW(smc_loop, 15),

@@ -745,6 +745,23 @@ static bool plain_data(const ZydisDecodedInstruction *zi, const ZydisDecodedOper
 	       zi->mnemonic != ZYDIS_MNEMONIC_LEAVE && zi->mnemonic != ZYDIS_MNEMONIC_CLZERO;
 }
 
+/* With a count of 0 these leave the flags, and what was open about them stays open. */
+static bool may_keep_flags(ZydisMnemonic m)
+{
+	switch (m) {
+	case ZYDIS_MNEMONIC_SHL:
+	case ZYDIS_MNEMONIC_SHR:
+	case ZYDIS_MNEMONIC_SAR:
+	case ZYDIS_MNEMONIC_SHLD:
+	case ZYDIS_MNEMONIC_SHRD:
+	case ZYDIS_MNEMONIC_ROL:
+	case ZYDIS_MNEMONIC_ROR:
+	case ZYDIS_MNEMONIC_RCL:
+	case ZYDIS_MNEMONIC_RCR: return true;
+	default: return false;
+	}
+}
+
 static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 {
 	struct rng *r = &g->rng;
@@ -786,7 +803,8 @@ static bool append(struct case_gen *g, unsigned mnemonic, struct insn_case *ic)
 	ic->mnemonic = (uint16_t)zi.mnemonic;
 	ic->form = (uint16_t)form;
 	if (zi.cpu_flags) {
-		ic->undefined &= ~(zi.cpu_flags->modified | zi.cpu_flags->set_0 | zi.cpu_flags->set_1);
+		if (!may_keep_flags(zi.mnemonic))
+			ic->undefined &= ~(zi.cpu_flags->modified | zi.cpu_flags->set_0 | zi.cpu_flags->set_1);
 		ic->undefined |= zi.cpu_flags->undefined;
 	}
 	return true;

@@ -310,7 +310,8 @@ static void print_case(const struct insn_case *ic)
 	printf("\n  rip %#llx rflags %#llx", (unsigned long long)ic->in.rip, (unsigned long long)ic->in.rflags);
 	for (unsigned k = 0; k < 16; k++)
 		printf(" %llx", (unsigned long long)ic->in.gpr[k]);
-	printf("\n");
+	printf("\n  x87 control %#x status %#x tags %#x, MXCSR %#x\n", ld16le(ic->in.xsave), ld16le(ic->in.xsave + 2),
+	       ic->in.xsave[4], ld32le(ic->in.xsave + 24));
 }
 
 /* ---- main -------------------------------------------------------------------------------- */

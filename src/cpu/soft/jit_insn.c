@@ -461,7 +461,8 @@ void x_lower_nop(struct xlat *x, struct xinsn *in)
 static bool is_x87(const ZydisDecodedInstruction *zi)
 {
 	return zi->meta.isa_ext == ZYDIS_ISA_EXT_X87 || zi->meta.isa_set == ZYDIS_ISA_SET_X87 ||
-	       zi->meta.isa_set == ZYDIS_ISA_SET_FCMOV || zi->meta.isa_set == ZYDIS_ISA_SET_SSE3X87;
+	       zi->meta.isa_set == ZYDIS_ISA_SET_FCMOV || zi->meta.isa_set == ZYDIS_ISA_SET_SSE3X87 ||
+	       zi->mnemonic == ZYDIS_MNEMONIC_FISTTP /* of SSE3, says Zydis */;
 }
 
 /* mov word gs:[off], imm */
