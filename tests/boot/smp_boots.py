@@ -20,9 +20,10 @@ def main():
         for number in range(count):
             start = time.monotonic()
             with guest.Guest(elf, [initramfs], smp=smp, accel=accel, append="quiet") as run:
-                got = run.wait(timeout=180)
+                got = run.wait(timeout=900)
                 guest.expect(got.get("online") == f"0-{int(smp) - 1}", run, f"boot {number}: CPUs online: {got.get('online')}")
             times.append(time.monotonic() - start)
+            print(f"boot {number + 1}: {times[-1]:.1f} s", flush=True)
     finally:
         for process in load:
             process.kill()
