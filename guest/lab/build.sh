@@ -5,4 +5,6 @@ tar xf "$LAB_DIR/source.tar" -C "$dir"
 cd "$dir"/busybox-*
 make "$P_config" >/dev/null 2>&1
 drop_caches
-$lab phase build sh -c 'make -j"$1" >/dev/null 2>/tmp/lab-build.log || { tail -5 /tmp/lab-build.log; exit 1; }; sync' - "$P_jobs"
+# shellcheck disable=SC2086
+$lab phase build sh -c 'jobs=$1; shift; make -j"$jobs" "$@" >/dev/null 2>/tmp/lab-build.log || { tail -5 /tmp/lab-build.log; exit 1; }; sync' \
+	- "$P_jobs" $P_goals

@@ -190,6 +190,13 @@ const struct block_stats *block_stats_of(const struct block_node *n)
 	return &n->stats;
 }
 
+uint64_t block_syscalls(const struct block_node *n)
+{
+	const struct aio *a = block_file_aio(n->file);
+
+	return a ? counter_get(&aio_stats_of(a)->syscalls) : 0;
+}
+
 static int check_request(const struct block_node *n, const struct block_req *req)
 {
 	uint64_t sum = 0;

@@ -127,9 +127,11 @@ struct block_check {
 int block_check(struct block_node *n, unsigned fix, struct block_check *c, struct err *err);
 
 struct block_stats {
-	uint64_t ops[5], bytes[5], errors, syscalls;
+	uint64_t ops[5], bytes[5], errors;
 };
 const struct block_stats *block_stats_of(const struct block_node *n);
+/* Host system calls its file cost so far (of the I/O engine that it may share with others of its loop). */
+uint64_t block_syscalls(const struct block_node *n);
 
 /* werror= and rerror=. AUTO: stop when a write finds no space, else report. */
 enum drive_on_error {

@@ -630,6 +630,7 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 	sort_verdict(w.doc);
 	say_lead(w.doc, j->experiment);
 	collect_failures(&w);
+	json_object_set_new(w.doc, "costs", costs_json(j, w.blocks));
 	json_object_set(w.doc, "facts", json_object_get(j->plan, "facts"));
 	json_object_set(w.doc, "command", json_object_get(j->plan, "command"));
 	json_object_set(w.doc, "seed", json_object_get(j->plan, "seed"));

@@ -29,4 +29,10 @@ unsigned analyse_complete_blocks(const struct journal *j);
  */
 json_t *why_explain(json_t *slow, json_t *fast, const char *phase, double tolerance);
 
+/*
+ * costs.c: [{"phase": name, "per": "request" or "phase", "columns": [{"key", "title", "time": CPU time in %}], "cells":
+ * [{"label", "values": {key: number}, "calls": the most frequent host system calls}]}]
+ */
+json_t *costs_json(const struct journal *j, unsigned blocks);
+
 #endif

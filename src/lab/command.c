@@ -117,6 +117,7 @@ int command_make(struct command *m, const struct experiment *e, const struct cel
 		accel = m->vmm->soft;
 	else if (!strcmp(accel, "kvm"))
 		accel = m->vmm->kvm;
+	m->kvm = !strcmp(accel, m->vmm->kvm);
 	ret = arg(m, path);
 	if (!ret && m->vmm->verb)
 		ret = arg(m, strdup(m->vmm->verb));

@@ -78,10 +78,19 @@ static void script(json_t *m, const char *terminal, const char *output, struct t
 			    "$means using 1:2:3:4 with xerrorbars pt 7 ps 0.8 lw 2 lc rgb '" ACCENT "'\n");
 }
 
+/* A file in $TMPDIR; its descriptor, or -1 and errno. *path is malloc'ed. */
+static int temporary(char **path)
+{
+	const char *folder = getenv("TMPDIR");
+
+	*path = paths_text("%s/kelvin-plot.XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+	return *path ? mkstemp(*path) : -1;
+}
+
 static int run_gnuplot(struct textbuf *text, struct err *err)
 {
-	char path[] = "/tmp/kelvin-plot.XXXXXX";
-	int fd = mkstemp(path);
+	char *path = NULL;
+	int fd = temporary(&path);
 	char *argv[] = {"gnuplot", path, NULL};
 	int ret = 0;
 
@@ -90,9 +99,10 @@ static int run_gnuplot(struct textbuf *text, struct err *err)
 	if (fd >= 0)
 		close(fd);
 	if (!ret && (ret = spawn_wait(argv, err)))
-		err_prefix(err, "the plot (package gnuplot-nox)");
+		err_prefix(err, ret == -ENOENT ? "plots need Debian's package gnuplot-nox" : "the plot");
 	if (fd >= 0)
 		unlink(path);
+	free(path);
 	return ret;
 }
 
@@ -111,13 +121,17 @@ static bool drawable(json_t *m)
 
 int plot_svg(json_t *m, struct textbuf *out, struct err *err)
 {
-	char path[] = "/tmp/kelvin-svg.XXXXXX", terminal[128];
+	char *path = NULL, terminal[128];
 	size_t n = json_array_size(json_object_get(m, "cells"));
 	struct textbuf text = {0};
-	int fd = drawable(m) ? mkstemp(path) : -1;
+	int fd = drawable(m) ? temporary(&path) : -1;
 
-	if (fd < 0)
-		return err_set(err, -ENODATA, "nothing was measured");
+	if (fd < 0) {
+		int ret = drawable(m) ? err_set_errno(err, -errno, "a temporary file for the plot")
+				      : err_set(err, -ENODATA, "nothing was measured");
+		free(path);
+		return ret;
+	}
 	close(fd);
 	snprintf(terminal, sizeof(terminal), "svg size 860,%zu dynamic font 'sans-serif,13' noenhanced",
 		 90 + 26 * MIN(n, 200u));
@@ -125,6 +139,7 @@ int plot_svg(json_t *m, struct textbuf *out, struct err *err)
 	int ret = run_gnuplot(&text, err);
 	char *svg = ret ? NULL : paths_read(path, err);
 	unlink(path);
+	free(path);
 	textbuf_free(&text);
 	/* From the root element on: an XML declaration has no place inside HTML. */
 	for (char *p = svg ? strstr(svg, "<svg") : NULL; p && *p;) {

@@ -14,6 +14,14 @@ void report_csv(const struct journal *j, struct textbuf *out);
 /* One self-contained page. */
 void report_html(json_t *a, const struct journal *j, struct textbuf *out);
 
+/* "because", or "probably because" when few blocks stand behind the reason. */
+const char *report_because(json_t *why);
+/* For HTML. */
+void report_escape(struct textbuf *out, const char *text);
+/* report_costs.c: what each cell cost. */
+void report_costs_html(json_t *a, struct textbuf *out);
+void report_costs_text(json_t *a, struct textbuf *out);
+
 /*
  * plot.c: a metric's cells with error bars as SVG text through gnuplot. The colours are classes that the page's style
  * sheet sets, so that one plot fits light, dark and paper. 0 or -errno.

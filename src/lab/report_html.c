@@ -48,7 +48,7 @@ static const char *text_of(json_t *o, const char *key)
 	return v ? v : "";
 }
 
-static void esc(struct textbuf *out, const char *text)
+void report_escape(struct textbuf *out, const char *text)
 {
 	for (; *text; text++)
 		switch (*text) {
@@ -90,12 +90,12 @@ static void html_lead(json_t *a, struct textbuf *out)
 			 "results.</b></div>");
 	json_array_foreach(lead, i, v) {
 		textbuf_printf(out, "<div>");
-		esc(out, json_string_value(v));
+		report_escape(out, json_string_value(v));
 		textbuf_printf(out, ".</div>");
 	}
 	if (!json_array_size(lead) && json_array_size(list)) {
 		textbuf_printf(out, "<div>");
-		esc(out, text_of(json_array_get(list, 0), "text"));
+		report_escape(out, text_of(json_array_get(list, 0), "text"));
 		textbuf_printf(out, ".</div>");
 	}
 	if (json_array_size(json_object_get(a, "failures")))
@@ -125,10 +125,12 @@ static void html_verdict(json_t *a, struct textbuf *out)
 			if (!strcmp(tags[k].judgement, judgement))
 				tag = tags[k].tag;
 		textbuf_printf(out, "<li class=%s><span class=tag>%s</span>", judgement, tag);
-		esc(out, text_of(v, "text"));
+		report_escape(out, text_of(v, "text"));
 		if (json_object_get(v, "why")) {
-			textbuf_printf(out, "<span class=why>Why: ");
-			esc(out, text_of(json_object_get(v, "why"), "text"));
+			textbuf_printf(
+			    out, "<span class=why>%s: ",
+			    json_is_true(json_object_get(json_object_get(v, "why"), "sure")) ? "Why" : "Probably why");
+			report_escape(out, text_of(json_object_get(v, "why"), "text"));
 			textbuf_printf(out, ".</span>");
 		}
 		textbuf_printf(out, "</li>\n");
@@ -138,10 +140,10 @@ static void html_verdict(json_t *a, struct textbuf *out)
 		textbuf_printf(out, "<h3>Cells that failed</h3>\n<ul>\n");
 	json_array_foreach(json_object_get(a, "failures"), i, v) {
 		textbuf_printf(out, "<li><b>");
-		esc(out, text_of(v, "cell"));
+		report_escape(out, text_of(v, "cell"));
 		textbuf_printf(out, "</b> (%d times): <span class=failed>",
 			       (int)json_integer_value(json_object_get(v, "count")));
-		esc(out, text_of(v, "cause"));
+		report_escape(out, text_of(v, "cause"));
 		textbuf_printf(out, "</span></li>\n");
 	}
 	if (json_array_size(json_object_get(a, "failures")))
@@ -172,13 +174,13 @@ static void html_metric(json_t *m, struct textbuf *out)
 	}
 
 	textbuf_printf(out, "<section><h3>");
-	esc(out, text_of(m, "name"));
+	report_escape(out, text_of(m, "name"));
 	textbuf_printf(out, " <span class=dim>");
-	esc(out, text_of(m, "unit"));
+	report_escape(out, text_of(m, "unit"));
 	textbuf_printf(out, ", %s is better</span></h3>\n<div class=plot>", text_of(m, "better"));
 	if (plot_svg(m, out, &err)) {
 		textbuf_printf(out, "<p class=dim>No plot: ");
-		esc(out, err.msg);
+		report_escape(out, err.msg);
 		textbuf_printf(out, "</p>");
 	}
 	textbuf_printf(out,
@@ -189,7 +191,7 @@ static void html_metric(json_t *m, struct textbuf *out)
 	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		json_t *r = json_object_get(c, "to_reference"), *h = json_object_get(c, "to_host");
 		textbuf_printf(out, "<tr><td>");
-		esc(out, text_of(c, "label"));
+		report_escape(out, text_of(c, "label"));
 		textbuf_printf(out, "<td class=n>%d<td class=n>", (int)json_integer_value(json_object_get(c, "n")));
 		if (!json_is_number(json_object_get(c, "mean")))
 			textbuf_printf(out, "<span class=failed>failed</span>");
@@ -224,10 +226,10 @@ static void html_pairs(json_t *o, const char *title, struct textbuf *out)
 	textbuf_printf(out, "<h3>%s</h3>\n<div class=scroll><table>\n", title);
 	json_object_foreach(o, key, v) {
 		textbuf_printf(out, "<tr><td>");
-		esc(out, key);
+		report_escape(out, key);
 		textbuf_printf(out, "<td>");
 		if (json_is_string(v))
-			esc(out, json_string_value(v));
+			report_escape(out, json_string_value(v));
 		else
 			textbuf_printf(out, "%d trials", (int)json_integer_value(v));
 		textbuf_printf(out, "</tr>\n");
@@ -244,9 +246,9 @@ static void html_commands(const struct journal *j, struct textbuf *out)
 		if (!json_object_get(t, "command"))
 			continue;
 		textbuf_printf(out, "<p>");
-		esc(out, j->matrix.cell[i].label);
+		report_escape(out, j->matrix.cell[i].label);
 		textbuf_printf(out, "</p><pre>");
-		esc(out, text_of(t, "command"));
+		report_escape(out, text_of(t, "command"));
 		textbuf_printf(out, "</pre>\n");
 	}
 	textbuf_printf(out, "</details>\n");
@@ -260,11 +262,11 @@ void report_html(json_t *a, const struct journal *j, struct textbuf *out)
 	textbuf_printf(out, "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
 			    "content='width=device-width,initial-scale=1'>"
 			    "<meta name=color-scheme content='light dark'>\n<title>");
-	esc(out, text_of(a, "experiment"));
+	report_escape(out, text_of(a, "experiment"));
 	textbuf_printf(out, " - kelvin bench</title>\n<style>%s</style>\n<main><h1>", style);
-	esc(out, text_of(a, "experiment"));
+	report_escape(out, text_of(a, "experiment"));
 	textbuf_printf(out, "</h1>\n<p class=dim>");
-	esc(out, text_of(a, "about"));
+	report_escape(out, text_of(a, "about"));
 	textbuf_printf(out, "</p>\n");
 	html_verdict(a, out);
 	textbuf_printf(out,
@@ -273,19 +275,20 @@ void report_html(json_t *a, const struct journal *j, struct textbuf *out)
 		       "intervals, small dots single measurements; ratios are taken within blocks. Reference: ",
 		       (int)json_integer_value(json_object_get(a, "blocks")),
 		       (int)json_integer_value(json_object_get(a, "cells")));
-	esc(out, text_of(a, "reference"));
+	report_escape(out, text_of(a, "reference"));
 	textbuf_printf(out, ".</p>\n");
 	json_array_foreach(json_object_get(a, "metrics"), i, m) {
 		html_metric(m, out);
 	}
 
+	report_costs_html(a, out);
 	textbuf_printf(out, "<h2>How it was measured</h2>\n");
 	if (json_object_size(json_object_get(a, "notes")))
 		html_pairs(json_object_get(a, "notes"), "Notes", out);
 	html_pairs(json_object_get(a, "facts"), "The machine", out);
 	html_pairs(json_object_get(a, "settings"), "What was the same in all cells", out);
 	textbuf_printf(out, "<h3>To repeat</h3>\n<pre>");
-	esc(out, text_of(a, "command"));
+	report_escape(out, text_of(a, "command"));
 	textbuf_printf(out,
 		       "</pre>\n<p class=dim>A difference is claimed when its p-value, corrected by Holm's method over "
 		       "all comparisons, is below %.3g (what is "

@@ -72,6 +72,11 @@ static void metric_text(json_t *m, struct textbuf *out)
 	}
 }
 
+const char *report_because(json_t *why)
+{
+	return json_is_true(json_object_get(why, "sure")) ? "because" : "probably because";
+}
+
 void report_text(json_t *a, struct textbuf *out)
 {
 	json_t *v, *list = json_object_get(a, "verdict");
@@ -90,12 +95,14 @@ void report_text(json_t *a, struct textbuf *out)
 	json_array_foreach(list, i, v) {
 		textbuf_printf(out, "  - %s\n", text_of(v, "text"));
 		if (json_object_get(v, "why"))
-			textbuf_printf(out, "      because %s\n", text_of(json_object_get(v, "why"), "text"));
+			textbuf_printf(out, "      %s %s\n", report_because(json_object_get(v, "why")),
+				       text_of(json_object_get(v, "why"), "text"));
 	}
 	json_array_foreach(json_object_get(a, "metrics"), i, v) {
 		metric_text(v, out);
 	}
 
+	report_costs_text(a, out);
 	if (json_array_size(json_object_get(a, "failures")))
 		textbuf_printf(out, "\nCells that failed\n");
 	json_array_foreach(json_object_get(a, "failures"), i, v) {

@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 #include "base/util.h"
+#include "lab/kcount.h"
 
 static void set(json_t *o, const char *name, double v)
 {
@@ -115,6 +116,10 @@ static void sample_io(json_t *o, pid_t pid)
 			set(o, "vmm.device_read_bytes", (double)v);
 		else if (sscanf(line, "write_bytes: %llu", &v) == 1)
 			set(o, "vmm.device_written_bytes", (double)v);
+		else if (sscanf(line, "syscr: %llu", &v) == 1)
+			set(o, "vmm.read_calls", (double)v);
+		else if (sscanf(line, "syscw: %llu", &v) == 1)
+			set(o, "vmm.write_calls", (double)v);
 	}
 	if (f)
 		fclose(f);
@@ -142,10 +147,8 @@ static void sample_disk(json_t *o, const char *folder)
 		fclose(f);
 }
 
-json_t *sample_take(pid_t pid, const char *folder)
+void sample_take(json_t *o, pid_t pid, const char *folder)
 {
-	json_t *o = json_object();
-
 	sample_host(o);
 	if (pid > 0) {
 		sample_process_stat(o, pid);
@@ -154,7 +157,6 @@ json_t *sample_take(pid_t pid, const char *folder)
 	}
 	if (folder)
 		sample_disk(o, folder);
-	return o;
 }
 
 json_t *sample_delta(json_t *a, json_t *b)
@@ -230,5 +232,9 @@ json_t *sample_facts(void)
 		json_object_set_new(o, "load when it began", json_string(text));
 	}
 	json_object_set_new(o, "kelvin", json_string(KELVIN_VERSION));
+	double cost = kcount_cost_ns();
+	snprintf(text, sizeof(text),
+		 cost < 0 ? "not permitted here (it needs root and eBPF)" : "it adds %.0f ns to each", cost);
+	json_object_set_new(o, "counting host system calls", json_string(text));
 	return o;
 }

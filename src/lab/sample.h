@@ -10,8 +10,8 @@
 #include <jansson.h>
 #include <sys/types.h>
 
-/* Any of pid (0) and folder (NULL) may be missing. */
-json_t *sample_take(pid_t pid, const char *folder);
+/* Add them to `o`. Any of pid (0) and folder (NULL) may be missing. */
+void sample_take(json_t *o, pid_t pid, const char *folder);
 /* b - a for every number of b that a has; names that end in "_now" are levels and taken from b. */
 json_t *sample_delta(json_t *a, json_t *b);
 

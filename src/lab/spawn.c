@@ -96,7 +96,9 @@ int spawn_wait(char *const argv[], struct err *err)
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	int ret = WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+	int ret = WIFEXITED(status) && WEXITSTATUS(status) == 0	    ? 0
+		  : WIFEXITED(status) && WEXITSTATUS(status) == 127 ? -ENOENT
+								    : -EIO;
 	if (ret) {
 		char *line = spawn_last_line(fileno(log));
 		const char *slash = strrchr(argv[0], '/');

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include "base/err.h"
 
-/* Run a program to its end; its output's last line explains a failure. 0 or -errno. */
+/* Run a program to its end; its output's last line explains a failure. 0 or -errno (-ENOENT: it is not there). */
 int spawn_wait(char *const argv[], struct err *err);
 
 /*

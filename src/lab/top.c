@@ -79,9 +79,10 @@ static json_t *sample_machines(void)
 		free(path);
 		if (json_is_object(stats)) {
 			char pid[24];
-			json_t *totals = sample_take((pid_t)json_integer_value(json_object_get(o, "pid")), NULL);
+			json_t *totals = json_object();
+			sample_take(totals, (pid_t)json_integer_value(json_object_get(o, "pid")), NULL);
 			snprintf(pid, sizeof(pid), "%d", (int)json_integer_value(json_object_get(o, "pid")));
-			vmm->counters(stats, totals);
+			vmm->query[0].counters(stats, totals);
 			json_object_set_new(all, pid,
 					    json_pack("{s:O,s:O,s:O,s:I,s:f,s:o}", "name", json_object_get(o, "name"),
 						      "accel", json_object_get(stats, "accel"), "state",

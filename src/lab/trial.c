@@ -20,6 +20,7 @@
 #include "base/type.h"
 #include "base/util.h"
 #include "control/textbuf.h"
+#include "lab/kcount.h"
 #include "lab/paths.h"
 #include "lab/sample.h"
 #include "lab/spawn.h"
@@ -39,6 +40,7 @@ struct trial {
 	struct command command;
 	struct qmp_client qmp;
 	bool has_qmp;
+	struct kcount *kcount; /* NULL: the kernel does not permit it */
 	pid_t pid;
 	int listener, channel, console;
 	FILE *log; /* the monitor's own words */
@@ -104,19 +106,38 @@ static void reply(struct trial *t, json_t *o)
 
 /* ---- counters ------------------------------------------------------------------- */
 
-static json_t *counters(struct trial *t)
+static void query_monitor(struct trial *t, json_t *out)
 {
-	json_t *o = sample_take(t->c->host ? 0 : t->pid, t->f->work);
 	struct err err = {0};
 
-	if (t->has_qmp) {
-		json_t *value = qmp_client_command(&t->qmp, t->command.vmm->query, 20000, &err);
+	for (size_t i = 0; t->has_qmp && i < VMM_QUERIES; i++) {
+		const struct vmm_query *q = &t->command.vmm->query[i];
+		if (!q->command || (q->kvm_only && !t->command.kvm))
+			continue;
+		json_t *value = qmp_client_command(&t->qmp, q->command, 20000, &err);
 		if (value)
-			t->command.vmm->counters(value, o);
+			q->counters(value, out);
 		else
 			note(t, err.msg);
 		json_decref(value);
 	}
+}
+
+enum when { WHEN_BEGIN, WHEN_END };
+
+/* What our questions cost the monitor is not the work's: they come before the other counters at a phase's begin, and
+ * after them at its end. */
+static json_t *counters(struct trial *t, enum when when)
+{
+	json_t *o = json_object();
+
+	if (when == WHEN_BEGIN)
+		query_monitor(t, o);
+	if (t->kcount)
+		kcount_read(t->kcount, o);
+	sample_take(o, t->c->host ? 0 : t->pid, t->f->work);
+	if (when == WHEN_END)
+		query_monitor(t, o);
 	return o;
 }
 
@@ -207,7 +228,7 @@ static void on_hello(struct trial *t, json_t *o)
 			    t->metrics, names[i],
 			    json_pack("{s:f,s:s,s:s}", "value", values[i], "unit", "s", "better", "lower"));
 		/* All that was counted since the start is the phase. */
-		json_t *zero = json_object(), *all = counters(t), *outside = sample_delta(zero, all);
+		json_t *zero = json_object(), *all = counters(t, WHEN_END), *outside = sample_delta(zero, all);
 		const char *key;
 		json_t *value;
 		void *next;
@@ -229,7 +250,7 @@ static void on_begin(struct trial *t)
 {
 	drop_caches(t);
 	json_decref(t->before);
-	t->before = counters(t);
+	t->before = counters(t, WHEN_BEGIN);
 	t->phase_began = now_s();
 	reply(t, json_pack("{s:i}", "go", 1));
 }
@@ -268,7 +289,8 @@ static void on_phase(struct trial *t, json_t *o)
 {
 	const char *name = json_string_value(json_object_get(o, "phase"));
 	double host_seconds = now_s() - t->phase_began, seconds = json_number_value(json_object_get(o, "seconds"));
-	json_t *after = counters(t), *outside = sample_delta(t->before, after), *inside = json_object_get(o, "inside");
+	json_t *after = counters(t, WHEN_END), *outside = sample_delta(t->before, after),
+	       *inside = json_object_get(o, "inside");
 
 	if (name && t->before) {
 		/* A guest clock that lies is a defect, not a result. */
@@ -405,7 +427,12 @@ static int start_guest(struct trial *t, struct err *err)
 		return ret;
 	t->started = now_s();
 	t->pid = spawn_start(t->command.argv, fileno(t->log), -1, 0, err);
-	return t->pid < 0 ? (int)t->pid : 0;
+	if (t->pid < 0)
+		return (int)t->pid;
+	struct err why = {0};
+	if (!strcmp(cell_setting(t->c, "host.calls", "count"), "count") && !(t->kcount = kcount_start(t->pid, &why)))
+		note(t, why.msg);
+	return 0;
 }
 
 static int start_host(struct trial *t, struct err *err)
@@ -530,6 +557,7 @@ static void finish(struct trial *t)
 		spawn_kill(t->pid);
 	if (t->log)
 		collect_notes(t);
+	kcount_stop(t->kcount);
 	qmp_client_close(&t->qmp);
 	if (t->channel >= 0)
 		close(t->channel);

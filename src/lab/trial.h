@@ -18,7 +18,6 @@ struct bench_files {
 	char *initrd, *kernel; /* complete */
 	char *root, *source;   /* root image and source tree, or NULL */
 	char *tools;	       /* folder with the agent and scripts, for the host */
-	bool verbose;
 };
 
 /* Make or find everything the experiment's cells need; progress on stderr. 0 or -errno. */
@@ -49,6 +48,7 @@ struct command {
 	const struct vmm_ops *vmm;
 	char **argv; /* NULL-terminated */
 	size_t n;
+	bool kvm;
 };
 int command_make(struct command *m, const struct experiment *e, const struct cell *c, const struct bench_files *f,
 		 const struct trial_disk *d, struct err *err);

@@ -44,6 +44,9 @@ static void kelvin_counters(json_t *reply, json_t *out)
 	json_array_foreach(json_object_get(reply, "vcpus"), i, o) {
 		static const char *const exits[] = {"exits", "port_io", "mmio", "halts"};
 		add_all(out, "vcpu", o);
+		json_t *kernel = json_object_get(o, "kernel");
+		if (kernel)
+			add(out, "kvm.exits", json_number_value(json_object_get(kernel, "exits")));
 		for (size_t k = 0; k < ARRAY_SIZE(exits); k++)
 			add(out, "exits", json_number_value(json_object_get(o, exits[k])));
 	}
@@ -52,13 +55,18 @@ static void kelvin_counters(json_t *reply, json_t *out)
 		add_all(out, type ? type : "device", o);
 		add(out, "interrupts", json_number_value(json_object_get(o, "interrupts")));
 	}
+	json_array_foreach(json_object_get(reply, "drives"), i, o) {
+		add(out, "block.requests", json_number_value(json_object_get(o, "requests")));
+		add(out, "block.bytes", json_number_value(json_object_get(o, "bytes")));
+		add(out, "block.calls", json_number_value(json_object_get(o, "syscalls")));
+	}
 }
 
-/* QEMU counts block requests; its exits only KVM knows (query-stats of 7.2 has them per vCPU, under KVM). */
-static void qemu_counters(json_t *reply, json_t *out)
+static void qemu_block(json_t *reply, json_t *out)
 {
 	static const char *const requests[] = {"rd_operations", "wr_operations", "flush_operations"};
 	static const char *const times[] = {"rd_total_time_ns", "wr_total_time_ns", "flush_total_time_ns"};
+	static const char *const bytes[] = {"rd_bytes", "wr_bytes"};
 	json_t *o;
 	size_t i;
 
@@ -68,12 +76,39 @@ static void qemu_counters(json_t *reply, json_t *out)
 			add(out, "block.requests", json_number_value(json_object_get(s, requests[k])));
 			add(out, "block.wait_s", json_number_value(json_object_get(s, times[k])) * 1e-9);
 		}
+		for (size_t k = 0; k < ARRAY_SIZE(bytes); k++)
+			add(out, "block.bytes", json_number_value(json_object_get(s, bytes[k])));
+	}
+}
+
+/* KVM's own counters of every vCPU, which QEMU passes on since 7.1. Its software CPU counts no exits. */
+static void qemu_vcpus(json_t *reply, json_t *out)
+{
+	json_t *o, *s;
+	size_t i, k;
+
+	json_array_foreach(reply, i, o) {
+		json_array_foreach(json_object_get(o, "stats"), k, s) {
+			const char *name = json_string_value(json_object_get(s, "name"));
+			json_t *value = json_object_get(s, "value");
+			if (name && json_is_integer(value) && strstr(name, "exits")) {
+				char full[100];
+				snprintf(full, sizeof(full), "kvm.%.80s", name);
+				add(out, full, json_number_value(value));
+			}
+		}
 	}
 }
 
 static const struct vmm_ops table[] = {
-    {"kelvin", "run", "kvm", "soft", "x-query-stats", kelvin_counters},
-    {"qemu", NULL, "kvm", "tcg,thread=multi", "query-blockstats", qemu_counters},
+    {"kelvin", "run", "kvm", "soft", {{"x-query-stats", false, kelvin_counters}}},
+    {"qemu",
+     NULL,
+     "kvm",
+     "tcg,thread=multi",
+     {{"query-blockstats", false, qemu_block},
+      {"{\"execute\":\"query-stats\",\"arguments\":{\"target\":\"vcpu\",\"providers\":[{\"provider\":\"kvm\"}]}}", true,
+       qemu_vcpus}}},
 };
 
 static char *search_path(const char *program)
@@ -188,8 +223,8 @@ int qmp_client_open(struct qmp_client *q, const char *path, struct err *err)
 json_t *qmp_client_command(struct qmp_client *q, const char *command, int timeout_ms, struct err *err)
 {
 	int64_t end = now_ms() + timeout_ms;
-	char text[160];
-	int n = snprintf(text, sizeof(text), "{\"execute\":\"%s\"}\n", command);
+	char text[300];
+	int n = snprintf(text, sizeof(text), *command == '{' ? "%s\n" : "{\"execute\":\"%s\"}\n", command);
 	json_t *o;
 
 	if (q->fd < 0 || send(q->fd, text, (size_t)n, MSG_NOSIGNAL) != n) {

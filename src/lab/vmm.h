@@ -11,14 +11,25 @@
 #include "base/err.h"
 #include "control/textbuf.h"
 
+#define VMM_QUERIES 2
+
+/* A QMP command whose reply has counters. */
+struct vmm_query {
+	const char *command; /* its name, or a whole JSON request; NULL ends the list */
+	bool kvm_only;
+	/*
+	 * Add counters of `reply` (what "return" holds) to `out` as numbers. Names with the same meaning for every
+	 * monitor: exits (left the guest for the monitor), kvm.exits (left the guest at all), interrupts (of devices),
+	 * block.requests, block.bytes, block.calls (host system calls for them), block.wait_s.
+	 */
+	void (*counters)(json_t *reply, json_t *out);
+};
+
 struct vmm_ops {
 	const char *name;	/* start of the program's file name */
 	const char *verb;	/* first argument, or NULL */
 	const char *kvm, *soft; /* values of -accel */
-	const char *query;	/* QMP command whose reply has the counters */
-	/* Add counters of `reply` (what "return" holds) to `out` as numbers; "exits", "requests", "io_wait_s" where
-	 * known. */
-	void (*counters)(json_t *reply, json_t *out);
+	struct vmm_query query[VMM_QUERIES];
 };
 
 /* The monitor for a program (`kelvin`: this program; a path; or a name in $PATH), and its path, malloc'ed. NULL and
@@ -34,7 +45,7 @@ struct qmp_client {
 	struct textbuf in;
 };
 int qmp_client_open(struct qmp_client *q, const char *path, struct err *err);
-/* The "return" value, or NULL and err. Waits at most `timeout_ms`. */
+/* `command`: a name or a whole request. The "return" value, or NULL and err. Waits at most `timeout_ms`. */
 json_t *qmp_client_command(struct qmp_client *q, const char *command, int timeout_ms, struct err *err);
 void qmp_client_close(struct qmp_client *q);
 

@@ -5,13 +5,15 @@
  * 1. The difference in wall time per unit of work is split into CPU time (of the monitor, or on the host of the work)
  *    and the rest, which is waiting.
  * 2. Waiting that shows at the host's disk is volume times latency: whichever of the two ratios is larger is named
- *    (more went to the device: less came from a cache; or each request took longer: the device is slower).
+ *    (more went to the device: less came from a cache; or each request took longer: the device is slower). Waiting that
+ *    does not show there, but in the time the guest's requests took, is named after the store of the image: a limit, a
+ *    network, or a delay stands between.
  * 3. CPU time is explained by the counted event whose increase, at a rough cost per event, covers most of it; if no
  *    event covers a seventh, by the mode the time was spent in.
  *
  * The unit of work is one request (of the workload, or of the guest's disk) where there are enough of them in both
  * cells, else the phase. A quantity is only named when its increase is the same in sign in (almost) all blocks: a sign
- * test.
+ * test. With fewer than SURE_BLOCKS blocks the reason is only probable, and said so.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +24,8 @@
 #include "lab/paths.h"
 
 #define ENOUGH_REQUESTS 50
-#define ENOUGH_BLOCKS	3
+#define ENOUGH_BLOCKS	2
+#define SURE_BLOCKS	5
 #define LEAST_SHARE	(1.0 / 7)
 
 /* Events that cost CPU time, with the order of magnitude of one (s). "in": counted by the guest's kernel. */
@@ -33,11 +36,15 @@ static const struct event {
 	const char *name;
 } events[] = {
     {"exits", false, 3e-6, "exits to the monitor"},
+    {"kvm.exits_to_user", false, 3e-6, "exits to the monitor"},
+    {"kvm.exits", false, 1.5e-6, "exits of the guest"},
     {"vcpu.mmio", false, 3e-6, "exits for device memory"},
     {"vcpu.port_io", false, 3e-6, "exits for ports"},
     {"vmm.switches", false, 3e-6, "context switches of the monitor"},
     {"vmm.faults", false, 2e-6, "page faults of the monitor"},
     {"interrupts", false, 3e-6, "interrupts raised by devices"},
+    {"block.requests", false, 3e-6, "requests to the disk image"},
+    {"vmm.calls", false, 5e-7, "host system calls of the monitor"},
     {"vcpu.exceptions", false, 1e-6, "exceptions in the guest"},
     {"vcpu.page_walks", false, 3e-7, "page walks of the software CPU"},
     {"vcpu.code_invalidations", false, 2e-5, "invalidations of translated code"},
@@ -141,6 +148,17 @@ static double disk_wait(json_t *p, const void *arg)
 	return raw(p, "disk.wait_s", false);
 }
 
+/* How long the guest's kernel waited for its disk, and for how many requests. */
+static double guest_wait(json_t *p, const void *arg)
+{
+	return raw(p, "disk_wait_s", true);
+}
+
+static double guest_requests(json_t *p, const void *arg)
+{
+	return raw(p, "reads", true) + raw(p, "writes", true);
+}
+
 static double disk_requests(json_t *p, const void *arg)
 {
 	return raw(p, "disk.requests", false);
@@ -160,10 +178,10 @@ static double mode_time(json_t *p, const void *arg)
 	return raw(p, m->key, m->inside);
 }
 
-static json_t *reason(const char *key, double share, struct both b, char *text)
+static json_t *reason(const struct why *w, const char *key, double share, struct both b, char *text)
 {
-	json_t *o = text ? json_pack("{s:s,s:f,s:f,s:f,s:s}", "key", key, "share", MIN(share, 1.0), "slow", b.slow,
-				     "fast", b.fast, "text", text)
+	json_t *o = text ? json_pack("{s:s,s:f,s:f,s:f,s:s,s:b}", "key", key, "share", MIN(share, 1.0), "slow", b.slow,
+				     "fast", b.fast, "text", text, "sure", w->n >= SURE_BLOCKS)
 			 : NULL;
 
 	free(text);
@@ -189,19 +207,28 @@ static json_t *why_waiting(const struct why *w, double difference, double waitin
 		double volume = log(MAX(bytes.slow, 1.0) / MAX(bytes.fast, 1.0)),
 		       latency = log(latency_slow / MAX(latency_fast, 1e-9));
 		if (volume > latency && volume > log(1.2) && bytes.steady)
-			return reason("disk.bytes", share, bytes,
+			return reason(w, "disk.bytes", share, bytes,
 				      paths_text("it waits for the host's disk, to which it sends more: %.1f KiB%s "
 						 "against %.1f (the faster one "
 						 "was served from the host's cache)",
 						 bytes.slow / KIB, unit_of(w), bytes.fast / KIB));
 		if (latency > log(1.2))
-			return reason("disk.latency", share, wait,
+			return reason(w, "disk.latency", share, wait,
 				      paths_text("it waits for the host's disk, which answers later: %.2f ms a request "
 						 "of the device against %.2f",
 						 latency_slow * 1e3, latency_fast * 1e3));
 	}
+	struct both asked = measure(w, guest_requests, NULL), guest = measure(w, guest_wait, NULL);
+	if (guest.known && asked.known && guest.steady && asked.slow > 0 && asked.fast > 0 &&
+	    guest.slow - guest.fast > waiting * 0.5 && guest.slow / asked.slow > guest.fast / asked.fast * 1.2)
+		return reason(
+		    w, "store.latency", share, guest,
+		    paths_text("each of its disk requests waits longer: %.3g ms against %.3g; neither CPU time "
+			       "nor the host's disk accounts for it, so what lies between (a limit, a network, "
+			       "a delay of the image's store) answers later",
+			       guest.slow / asked.slow * 1e3, guest.fast / asked.fast * 1e3));
 	struct both w2 = {waiting, 0, true, true};
-	return reason("waiting", share, w2,
+	return reason(w, "waiting", share, w2,
 		      paths_text("%.0f %% of the difference is waiting that neither CPU time nor the host's disk "
 				 "accounts for (a queue, a "
 				 "throttle, a timer, or another process in the way)",
@@ -224,7 +251,7 @@ static json_t *why_computing(const struct why *w, double difference, struct both
 		}
 	}
 	if (best)
-		return reason(best->key, more / difference, best_count,
+		return reason(w, best->key, more / difference, best_count,
 			      paths_text("it costs CPU time through more %s: %.3g%s against %.3g", best->name,
 					 best_count.slow, unit_of(w), best_count.fast));
 	const struct mode *where = NULL;
@@ -237,11 +264,11 @@ static json_t *why_computing(const struct why *w, double difference, struct both
 		}
 	}
 	if (!where)
-		return reason("cpu", more / difference, time,
+		return reason(w, "cpu.time", more / difference, time,
 			      paths_text("it needs more CPU time: %.3g ms%s against %.3g", time.slow * 1e3, unit_of(w),
 					 time.fast * 1e3));
 	return reason(
-	    where->key, more / difference, spent,
+	    w, where->key, more / difference, spent,
 	    paths_text("it needs more CPU time in %s: %.3g ms%s against %.3g; no counted event accounts for it",
 		       where->name, spent.slow * 1e3, unit_of(w), spent.fast * 1e3));
 }

@@ -34,7 +34,9 @@ static const struct workload table[] = {
     {"build",
      "make -j of busybox, which builds as the kernel does",
      WORKLOAD_DISK | WORKLOAD_ROOT | WORKLOAD_SOURCE | WORKLOAD_FILES,
-     {{"config", "defconfig", "make target that configures it"}, {"jobs", "2", "make -j"}}},
+     {{"config", "defconfig", "make target that configures it"},
+      {"jobs", "2", "make -j"},
+      {"goals", "all", "what make makes: all, or folders such as shell/"}}},
 };
 
 const struct workload *workload_find(const char *name)

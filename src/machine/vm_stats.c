@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "block/block.h"
 #include "base/util.h"
 
 static json_t *counters_json(const struct counter *table, const void *owner)
@@ -69,6 +70,29 @@ static json_t *devices_json(struct vm *vm)
 	return list;
 }
 
+/* Requests of the guest's devices to each drive's node. */
+static json_t *drives_json(void)
+{
+	json_t *list = json_array();
+	struct drive *d;
+
+	for (size_t i = 0; (d = drive_at(i)); i++) {
+		const struct block_stats *s = d->node ? block_stats_of(d->node) : NULL;
+		uint64_t requests = 0, bytes = 0;
+
+		for (size_t k = 0; s && k < ARRAY_SIZE(s->ops); k++) {
+			requests += counter_get(&s->ops[k]);
+			bytes += counter_get(&s->bytes[k]);
+		}
+		if (s)
+			json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "id", d->id, "requests",
+							      (json_int_t)requests, "bytes", (json_int_t)bytes,
+							      "errors", (json_int_t)counter_get(&s->errors), "syscalls",
+							      (json_int_t)block_syscalls(d->node)));
+	}
+	return list;
+}
+
 static uint64_t rss_kib(void)
 {
 	unsigned long long size, resident = 0;
@@ -117,6 +141,7 @@ char *vm_stats_text(struct vm *vm)
 	json_object_set_new(root, "vcpus", vcpus_json(vm));
 	json_object_set_new(root, "engine", counters_json(vm->accel->ops->accel_counters, vm->accel));
 	json_object_set_new(root, "devices", devices_json(vm));
+	json_object_set_new(root, "drives", drives_json());
 	json_object_set_new(root, "process", process_json());
 	char *text = json_dumps(root, JSON_INDENT(1));
 	json_decref(root);

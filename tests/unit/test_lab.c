@@ -15,9 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "lab/analyse.h"
+#include "lab/kcount.h"
+#include "lab/sample.h"
 #include "lab/bench.h"
 #include "lab/experiment.h"
 #include "lab/paths.h"
@@ -304,12 +307,13 @@ static void builtin_experiments(void **state)
 
 /* A trial whose one phase has these quantities; times in seconds per phase of 1000 requests. */
 struct made {
-	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes;
+	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait;
 };
 
 static json_t *made_trial(unsigned block, const char *cell, struct made m, double wobble)
 {
-	json_t *inside = json_pack("{s:f,s:f}", "reads", 1000.0, "writes", 0.0);
+	json_t *inside =
+	    json_pack("{s:f,s:f,s:f}", "reads", 1000.0, "writes", 0.0, "disk_wait_s", m.guest_wait * wobble);
 	json_t *outside = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "vmm.cpu", m.cpu * wobble, "vmm.user", m.cpu * wobble,
 				    "exits", m.exits, "disk.wait_s", m.disk_wait * wobble, "disk.requests",
 				    m.disk_requests, "disk.read_bytes", m.disk_bytes);
@@ -372,12 +376,46 @@ static void causes(void **state)
 	slow.seconds = 1.5;
 	slow.cpu = 1;
 	assert_string_equal(why_key(slow, fast), "vmm.user");
+	/* The guest's requests wait 2 ms longer, and neither CPU nor the host's disk has to do with it. */
+	slow = fast;
+	slow.seconds = 3;
+	slow.guest_wait = 2.5;
+	fast.guest_wait = 0.5;
+	assert_string_equal(why_key(slow, fast), "store.latency");
+	fast.guest_wait = 0;
 	/* Waiting, but neither CPU nor disk. */
 	slow = fast;
 	slow.seconds = 1.5;
 	assert_string_equal(why_key(slow, fast), "waiting");
 	/* No difference needs no reason. */
 	assert_string_equal(why_key(fast, fast), "nothing");
+}
+
+/* The kernel's counters of this process, where it may have them: exactly the calls that were made. */
+static void kernel_counts(void **state)
+{
+	struct err err = {0};
+	struct kcount *k = kcount_start(getpid(), &err);
+	json_t *a = json_object(), *b = json_object();
+
+	if (!k) {
+		assert_non_null(strstr(err.msg, "eBPF"));
+		json_decref(a);
+		json_decref(b);
+		skip();
+	}
+	kcount_read(k, a);
+	for (int i = 0; i < 1000; i++)
+		syscall(SYS_poll, NULL, 0, 0);
+	kcount_read(k, b);
+	kcount_stop(k);
+	json_t *delta = sample_delta(a, b);
+	assert_true(json_number_value(json_object_get(delta, "vmm.calls.poll")) == 1000);
+	/* Reading the counters is calls as well. */
+	assert_true(json_number_value(json_object_get(delta, "vmm.calls")) >= 1000);
+	json_decref(delta);
+	json_decref(a);
+	json_decref(b);
 }
 
 /* A whole result folder: made, cut in the middle of a line, opened again, analysed. */
@@ -484,6 +522,7 @@ int main(void)
 	    cmocka_unit_test(bad_experiments),
 	    cmocka_unit_test(builtin_experiments),
 	    cmocka_unit_test(causes),
+	    cmocka_unit_test(kernel_counts),
 	    cmocka_unit_test(journals),
 	};
 
