@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import statistics
 import subprocess
@@ -27,39 +28,77 @@ class Failed(Exception):
     """A program did not do its job."""
 
 
+class Spent:
+    """What one run took: seconds, CPU seconds (all threads, with start and end), peak memory in KiB."""
+
+    def __init__(self, wall, cpu, memory):
+        self.wall, self.cpu, self.memory = wall, cpu, memory
+
+
+def peak_memory(pid):
+    """KiB, looked at until the process ends: ru_maxrss would count what its parent had before exec."""
+    peak, pidfd = 0, os.pidfd_open(pid)
+    try:
+        while not select.select([pidfd], [], [], 0.02)[0]:
+            with open(f"/proc/{pid}/status", encoding="ascii") as f:
+                found = re.search(r"VmHWM:\s+([0-9]+)", f.read())
+            peak = int(found.group(1)) if found else peak
+    finally:
+        os.close(pidfd)
+    return peak
+
+
 def run(argv):
-    """The seconds that bench says, or the time the command took."""
+    """Spent: wall is the seconds that bench or fio says, or the time the command took."""
     for _ in range(50):
-        start = time.monotonic()
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        took = time.monotonic() - start
-        if not done.returncode or b"lock" not in done.stderr:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaint:
+            start = time.monotonic()
+            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=complaint)  # pylint: disable=consider-using-with
+            memory = peak_memory(child.pid)
+            _, status, used = os.wait4(child.pid, 0)
+            took = time.monotonic() - start
+            child.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            complaint.seek(0)
+            text, why = out.read(), complaint.read()
+        if not child.returncode or b"lock" not in why:
             break
         time.sleep(0.1)  # the kernel ends the io_uring of a process, and with it its locks, after the process
-    if done.returncode:
-        raise Failed(f"{' '.join(argv)}: status {done.returncode}: {done.stderr.decode().strip()[-300:]}")
-    said = re.search(rb"Run completed in ([0-9.]+) seconds", done.stdout)
-    return max(float(said.group(1)), 0.001) if said else took
+    if child.returncode:
+        raise Failed(f"{' '.join(argv)}: status {child.returncode}: {why.decode().strip()[-300:]}")
+    said = re.search(rb"Run completed in ([0-9.]+) seconds", text)
+    if argv[0] == "fio":
+        job = json.loads(text[text.index(b"{"):])["jobs"][0]
+        took = max(job[kind]["runtime"] for kind in ("read", "write")) / 1000
+    return Spent(max(float(said.group(1)), 0.001) if said else max(took, 0.001), used.ru_utime + used.ru_stime, memory)
 
 
 class Cell:
-    """One row: what is run, on which image, for each side."""
+    """One row: what is run, on which image, for each side. `bare`: the host's own program for the same work."""
 
-    def __init__(self, name, command, fresh=None, amount=0, unit=""):
-        self.name, self.command, self.fresh, self.amount, self.unit = name, command, fresh, amount, unit
-        self.times = {}
+    def __init__(self, name, command, fresh=None, amount=0, unit="", bare=None):
+        self.name, self.command, self.fresh, self.amount, self.unit, self.bare = name, command, fresh, amount, unit, bare
+        self.spent = {}
 
     def measure(self, side):
         if self.fresh:
             self.fresh()
-        self.times.setdefault(side, []).append(run(self.command(side)))
+        self.spent.setdefault(side, []).append(run(self.bare if side == "bare" else self.command(side)))
 
-    def medians(self):
-        return {side: statistics.median(t) for side, t in self.times.items()}
+    def median(self, side, what="wall"):
+        return statistics.median(getattr(s, what) for s in self.spent[side])
 
-    def ratio(self):
-        m = self.medians()
-        return m["qemu"] / m["kelvin"]
+    def range_of_ratio(self):
+        """The least and the most that the runs, paired as they were made, say of qemu / kelvin."""
+        pairs = [q.wall / k.wall for k, q in zip(self.spent["kelvin"], self.spent["qemu"])]
+        return min(pairs), max(pairs)
+
+    def verdict(self):
+        """What issue asks: 1.3 where QEMU is below 0.9 of the bare host, elsewhere an interval that reaches 1."""
+        if "bare" not in self.spent:
+            return "ok" if self.range_of_ratio()[1] >= 1 else "LOW"
+        slow = self.median("bare") / self.median("qemu") < 0.9
+        return "ok" if self.range_of_ratio()[1] >= (1.3 if slow else 1) else "LOW (1.3)" if slow else "LOW"
 
 
 def bench_cells(folder, options):
@@ -75,19 +114,35 @@ def bench_cells(folder, options):
             options.formats, options.caches, options.engines, kinds, ("4k", "64k"), options.depths, options.orders):
         if (engine == "native" and cache not in ("none", "directsync")) or (fmt == "raw" and kind == "allocate"):
             continue
-        count = max(int(requests[(length, depth)] * options.scale), 50)
+        count = max(int(requests[(length, depth)] * options.scale * (1 if cache in ("none", "directsync") else 4)), 50)
         step = {"sequential": length, "spread": str(SPREAD)}[order]
-        image, fresh = images[fmt], None
+        image, fresh, plain = images[fmt], None, images["raw"]
         if kind == "allocate":
-            image = os.path.join(folder, f"new.{fmt}")
+            image, plain = os.path.join(folder, f"new.{fmt}"), os.path.join(folder, "new.raw")
             count = min(count, size * 1024 // int(length[:-1]) // (1 if order == "sequential" else 2))
 
-            def fresh(fmt=fmt, image=image):
+            def fresh(fmt=fmt, image=image, plain=plain):
                 subprocess.run(["qemu-img", "create", "-q", "-f", fmt, image, f"{size}M"], check=True)
+                with open(plain, "wb") as f:
+                    f.truncate(size << 20)
 
         flags = ["-f", fmt, "-t", cache, *ENGINES[engine], *kinds[kind], "-c", str(count), "-d", str(depth), "-s", length, "-S", step, image]
         yield Cell(f"{fmt} {cache} {engine} {order} {kind} {length} d{depth}",
-                   lambda side, flags=flags: SIDES[side] + ["bench"] + flags, fresh, count, "ops/s")
+                   lambda side, flags=flags: SIDES[side] + ["bench"] + flags, fresh, count, "ops/s",
+                   bare_fio(plain, cache, engine, kind, length, depth, order, count))
+
+
+def bare_fio(path, cache, engine, kind, length, depth, order, count):
+    """fio's same requests on a plain file; none for a cache mode that it has not."""
+    if cache in ("directsync", "writethrough") or not shutil.which("fio"):
+        return None
+    how = {"io_uring": ["io_uring"], "native": ["libaio"], "threads": ["psync", "--thread"]}[engine]
+    width = [f"--numjobs={depth}", "--group_reporting"] if engine == "threads" else [f"--iodepth={depth}"]
+    share = count // depth if engine == "threads" else count
+    access = ("" if order == "sequential" else "rand") + ("read" if kind == "read" else "write")
+    return ["fio", "--name=bare", f"--filename={path}", f"--rw={access}", f"--bs={length}", f"--ioengine={how[0]}", *how[1:], *width,
+            f"--direct={int(cache == 'none')}", f"--number_ios={max(share, 1)}", "--invalidate=0", "--norandommap=1", "--fallocate=none",
+            "--output-format=json", "--lat_percentiles=0", "--gtod_reduce=1"]
 
 
 def convert_cells(folder, options):
@@ -115,9 +170,9 @@ def convert_cells(folder, options):
             "raw to raw, no holes": ["-S", "0", "-f", "raw", "-O", "raw", raw],
             "raw to compressed qcow2": ["-c", "-f", "raw", "-O", "qcow2", raw]}.items():
         cell = Cell(f"convert {name}", lambda side, flags=flags: SIDES[side] + ["convert"] + flags + [target], fresh, bytes_moved, "MiB/s")
-        if name.startswith("raw to raw"):
-            sparse = ["conv=sparse"] if name == "raw to raw" else []
-            cell.baseline = ["dd", f"if={raw}", f"of={target}", "bs=1M", *sparse]
+        # For the same bytes: dd of the data to a new file.
+        if "compressed" not in name:
+            cell.bare = ["dd", f"if={raw}", f"of={target}", "bs=1M", *(["conv=sparse"] if "no holes" not in name else [])]
         yield cell
 
 
@@ -137,7 +192,7 @@ def works(cell):
 def plot(cells, path):
     if not shutil.which("gnuplot"):
         return
-    rows = "".join(f'"{c.name}" {c.ratio():.4f}\n' for c in cells)
+    rows = "".join(f'"{c.name}" {c.median("qemu") / c.median("kelvin"):.4f}\n' for c in cells)
     script = (f"set terminal svg size {200 + 14 * len(cells)},700\nset output '{path}'\nset style fill solid\nset boxwidth 0.7\n"
               "set xtics rotate by 90 right font ',9'\nset ylabel 'time of qemu-img / time of kelvin img'\nset yrange [0:*]\nset grid y\n"
               f"$d << E\n{rows}E\nplot $d using 0:2:xtic(1) with boxes notitle, 1 notitle lw 2\n")
@@ -145,19 +200,25 @@ def plot(cells, path):
 
 
 def report(cells, out):
-    lines = [f"{'cell':58} {'kelvin':>12} {'qemu-img':>12} {'unit':6} {'ratio':>6}  range of kelvin"]
+    lines = [f"{'cell':50} {'kelvin':>8} {'qemu-img':>8} {'bare':>8} {'unit':6} {'ratio':>6} {'least':>5} {'most':>5} {'CPU':>5} {'memory':>6}"]
     for c in cells:
-        m, t = c.medians(), c.times["kelvin"]
-        lines.append(f"{c.name:58} {c.amount / m['kelvin']:12.0f} {c.amount / m['qemu']:12.0f} {c.unit:6} {c.ratio():6.2f}  "
-                     f"{c.amount / max(t):.0f}-{c.amount / min(t):.0f}" + (f"  dd {c.amount / m['dd']:.0f}" if "dd" in m else ""))
-    ratios = [c.ratio() for c in cells]
-    lines.append(f"geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}, most {max(ratios):.2f}")
+        k, q = c.median("kelvin"), c.median("qemu")
+        bare = f"{c.amount / c.median('bare'):8.0f}" if "bare" in c.spent else " " * 8
+        cpu = c.median("qemu", "cpu") / max(c.median("kelvin", "cpu"), 1e-4)
+        memory = c.median("kelvin", "memory") / c.median("qemu", "memory")
+        least, most = c.range_of_ratio()
+        lines.append(f"{c.name:50} {c.amount / k:8.0f} {c.amount / q:8.0f} {bare} {c.unit:6} {q / k:6.2f} {least:5.2f} {most:5.2f} {cpu:5.2f} {memory:6.2f} "
+                     f"{c.verdict()}")
+    ratios = [c.median("qemu") / c.median("kelvin") for c in cells]
+    lines.append(f"geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}, most {max(ratios):.2f}; "
+                 "ratio: time of qemu-img / time of kelvin img; CPU: the same of user + system time; memory: kelvin's peak / qemu-img's")
     print("\n".join(lines))
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "storage.txt"), "w", encoding="utf-8") as f:
         f.write("\n".join(lines) + "\n")
     with open(os.path.join(out, "storage.json"), "w", encoding="utf-8") as f:
-        json.dump([{"cell": c.name, "amount": c.amount, "unit": c.unit, "seconds": c.times} for c in cells], f, indent=1)
+        json.dump([{"cell": c.name, "amount": c.amount, "unit": c.unit,
+                    "spent": {side: [vars(s) for s in runs] for side, runs in c.spent.items()}} for c in cells], f, indent=1)
     plot(cells, os.path.join(out, "storage.svg"))
 
 
@@ -181,16 +242,13 @@ def main():
         for i in range(o.rounds):
             print(f"round {i + 1} of {o.rounds}, {len(cells)} cells", file=sys.stderr)
             for cell in random.sample(cells, len(cells)):
+                sides = [*SIDES, "bare"] if cell.bare else list(SIDES)
                 try:
-                    for side in random.sample(sorted(SIDES), 2):
+                    for side in random.sample(sides, len(sides)):
                         cell.measure(side)
                 except Failed as why:
                     print(f"lost: {cell.name}: {why}", file=sys.stderr)
-                    continue
-                if hasattr(cell, "baseline"):
-                    cell.fresh()
-                    cell.times.setdefault("dd", []).append(run(cell.baseline))
-        report([c for c in cells if len(c.times) >= 2], o.out)
+        report([c for c in cells if len(c.spent) >= 2], o.out)
 
 
 main()
