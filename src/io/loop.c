@@ -12,6 +12,9 @@
  * without it. Watches belong to the loop's thread. Other threads wake the loop
  * through an eventfd. epoll refuses regular files and /dev/null (EPERM): those
  * are always ready, and are called on every turn (`always`).
+ *
+ * With a sleeper (an io_uring engine) the eventfds of LOOP_EDGE are its to watch,
+ * and it polls the epoll descriptor for all others.
  */
 #include "io/loop.h"
 #include <errno.h>
@@ -38,8 +41,10 @@ struct loop_watch_entry {
 	unsigned events;
 	void (*fn)(void *arg, unsigned events);
 	void *arg;
-	bool always; /* not pollable: always ready */
-	bool dead;   /* unwatched; freed when no batch can hold it any more */
+	bool always;	 /* not pollable: always ready */
+	bool dead;	 /* unwatched; freed when no batch can hold it any more */
+	bool fired;	 /* the sleeper saw it, its fn has not run yet */
+	uint64_t cookie; /* not 0: the sleeper watches it */
 	struct loop_watch_entry *next;
 };
 
@@ -58,6 +63,9 @@ struct loop {
 	unsigned always;	       /* watches with events among the not pollable ones */
 	struct loop_watch_entry *watches, *dead;
 	struct loop_hook *hooks;
+	struct loop_sleeper sleeper; /* sleep is NULL: epoll */
+	unsigned fired;		     /* watches with that flag */
+	uint32_t cookies;
 	_Atomic bool stop;
 	_Atomic bool has_thread;
 	pthread_t thread;
@@ -181,6 +189,26 @@ static uint32_t watch_epoll_events(unsigned events)
 	       (events & LOOP_EDGE ? EPOLLET : 0u);
 }
 
+/* With the sleeper, if it can: eventfds whose wake-ups count and whose value does not. */
+static bool watch_give(struct loop *l, struct loop_watch_entry *w)
+{
+	if (!l->sleeper.sleep || !(w->events & LOOP_EDGE))
+		return false;
+	/* The number tells a watch from an earlier one of the same descriptor. */
+	l->cookies = (l->cookies + 1) & 0xffffff;
+	w->cookie = (uint64_t)(l->cookies + 1) << 32 | (uint32_t)w->fd;
+	if (!l->sleeper.watch(l->sleeper.arg, w->fd, w->cookie))
+		w->cookie = 0;
+	return w->cookie != 0;
+}
+
+static void watch_forget(struct loop *l, struct loop_watch_entry *w)
+{
+	l->fired -= w->fired;
+	w->fired = false;
+	w->cookie = 0;
+}
+
 int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, unsigned events), void *arg)
 {
 	if (*watch_find(l, fd))
@@ -194,7 +222,7 @@ int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, un
 	w->arg = arg;
 	struct epoll_event e = {.events = watch_epoll_events(events), .data.ptr = w};
 	/* A watch without events is kept out of epoll, which would report a hang-up again and again. */
-	if (events && epoll_ctl(l->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {
+	if (events && !watch_give(l, w) && epoll_ctl(l->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {
 		if (errno != EPERM) {
 			int ret = -errno;
 			free(w);
@@ -215,7 +243,11 @@ void loop_rewatch(struct loop *l, int fd, unsigned events)
 	BUG_ON(!w);
 	if (w->events == events)
 		return;
-	if (w->always) {
+	if (w->cookie) {
+		BUG_ON(events);
+		l->sleeper.unwatch(l->sleeper.arg, w->cookie);
+		watch_forget(l, w);
+	} else if (w->always) {
 		l->always += (events != 0) - (w->events != 0);
 	} else {
 		struct epoll_event e = {.events = watch_epoll_events(events), .data.ptr = w};
@@ -245,6 +277,57 @@ void loop_unwatch(struct loop *l, int fd)
 	l->dead = w;
 	if (!l->depth)
 		watch_list_free(&l->dead);
+}
+
+bool loop_set_sleeper(struct loop *l, const struct loop_sleeper *s)
+{
+	if (s && l->sleeper.sleep)
+		return false;
+	l->sleeper = s ? *s : (struct loop_sleeper){0};
+	for (struct loop_watch_entry *w = l->watches; w; w = w->next) {
+		struct epoll_event e = {.events = watch_epoll_events(w->events), .data.ptr = w};
+		if (!(w->events & LOOP_EDGE))
+			continue;
+		if (s && !w->cookie && watch_give(l, w))
+			epoll_ctl(l->epfd, EPOLL_CTL_DEL, w->fd, NULL);
+		else if (!s && w->cookie && epoll_ctl(l->epfd, EPOLL_CTL_ADD, w->fd, &e) < 0)
+			log_warn("loop %s: cannot watch descriptor %d: %s", l->name, w->fd, strerror(errno));
+		if (!s)
+			w->cookie = 0;
+	}
+	return true;
+}
+
+void loop_edge_event(struct loop *l, uint64_t cookie, bool ended)
+{
+	struct loop_watch_entry *w = *watch_find(l, (int)(uint32_t)cookie);
+
+	if (!w || w->cookie != cookie)
+		return;
+	l->fired += !w->fired;
+	w->fired = true;
+	if (ended && !watch_give(l, w)) {
+		struct epoll_event e = {.events = watch_epoll_events(w->events), .data.ptr = w};
+		w->cookie = 0;
+		if (epoll_ctl(l->epfd, EPOLL_CTL_ADD, w->fd, &e) < 0)
+			log_warn("loop %s: cannot watch descriptor %d: %s", l->name, w->fd, strerror(errno));
+	}
+}
+
+void loop_signal(struct loop *l, int fd)
+{
+	const uint64_t one = 1;
+
+	if (loop_in_thread(l) && l->sleeper.sleep && l->sleeper.signal(l->sleeper.arg, fd))
+		return;
+	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+void loop_settle_signals(struct loop *l)
+{
+	if (l->sleeper.sleep)
+		l->sleeper.settle(l->sleeper.arg);
 }
 
 /* ---- posted calls --------------------------------------------------------------- */
@@ -454,6 +537,15 @@ static int loop_sleep(struct loop *l, uint64_t until, struct epoll_event *ev)
 	return n > 0 ? epoll_wait(l->epfd, ev, LOOP_BATCH, 0) : n;
 }
 
+/* In the sleeper's system call. */
+static int loop_sleep_there(struct loop *l, uint64_t until, struct epoll_event *ev)
+{
+	const uint64_t now = until && until != UINT64_MAX ? clock_raw_ns() : 0;
+	const int64_t ns = until == UINT64_MAX ? -1 : until > now ? (int64_t)MIN(until - now, 86400 * NSEC_PER_SEC) : 0;
+
+	return l->sleeper.sleep(l->sleeper.arg, l->epfd, ns) ? epoll_wait(l->epfd, ev, LOOP_BATCH, 0) : 0;
+}
+
 static void loop_dispatch(struct loop_watch_entry *w, uint32_t bits)
 {
 	unsigned events = (bits & EPOLLIN ? LOOP_READ : 0u) | (bits & EPOLLOUT ? LOOP_WRITE : 0u) |
@@ -463,6 +555,19 @@ static void loop_dispatch(struct loop_watch_entry *w, uint32_t bits)
 	events &= w->events | LOOP_HUP;
 	if (!w->dead && w->events && events)
 		w->fn(w->arg, events);
+}
+
+/* A callback may change the list: begin again after each. */
+static void loop_run_fired(struct loop *l)
+{
+	while (l->fired) {
+		struct loop_watch_entry *w = l->watches;
+		while (!w->fired)
+			w = w->next;
+		w->fired = false;
+		l->fired--;
+		w->fn(w->arg, LOOP_READ);
+	}
 }
 
 static void loop_run_always(struct loop *l)
@@ -506,7 +611,7 @@ void loop_run_once(struct loop *l, int64_t timeout_ns)
 	l->depth++;
 	/* What a caller waits for may have happened in a hook: look at events without sleeping, and
 	 * mostly not even that, which saves a system call. */
-	if (loop_run_hooks(l)) {
+	if (loop_run_hooks(l) || l->fired) {
 		timeout_ns = 0;
 		if (++l->turns_without_events % LOOP_MAX_TURNS)
 			goto out;
@@ -514,7 +619,7 @@ void loop_run_once(struct loop *l, int64_t timeout_ns)
 	l->turns_without_events = 0;
 	uint64_t until = timeout_ns < 0 ? UINT64_MAX : timeout_ns == 0 ? 0 : clock_raw_ns() + (uint64_t)timeout_ns;
 	until = loop_plan_sleep(l, until);
-	int n = loop_sleep(l, until, ev);
+	int n = l->sleeper.sleep ? loop_sleep_there(l, until, ev) : loop_sleep(l, until, ev);
 	pthread_mutex_lock(&l->lock);
 	l->sleeping_until = 0;
 	pthread_mutex_unlock(&l->lock);
@@ -524,6 +629,7 @@ void loop_run_once(struct loop *l, int64_t timeout_ns)
 	if (l->always)
 		loop_run_always(l);
 out:
+	loop_run_fired(l);
 	loop_run_timers(l);
 	loop_run_calls(l);
 	if (--l->depth == 0)

@@ -56,6 +56,30 @@ void loop_add_hook(struct loop *l, struct loop_hook *h);
 void loop_remove_hook(struct loop *l, struct loop_hook *h);
 
 /*
+ * An I/O engine whose own system call can wait (io_uring) may take the loop's sleep over: then starting I/O and waiting
+ * for whatever happens next are one system call. One per loop, the loop's thread only. A `cookie` names a LOOP_EDGE
+ * watch.
+ */
+struct loop_sleeper {
+	/* From now on loop_edge_event(l, cookie, false) for each wake-up of fd. False: not possible now. */
+	bool (*watch)(void *arg, int fd, uint64_t cookie);
+	void (*unwatch)(void *arg, uint64_t cookie);
+	/* Until something happened, at most timeout_ns (-1: for ever, 0: only look). True: look at epfd. */
+	bool (*sleep)(void *arg, int epfd, int64_t timeout_ns);
+	bool (*signal)(void *arg, int fd); /* loop_signal, at the latest in the next sleep */
+	void (*settle)(void *arg);	   /* signals are on their way when it returns */
+	void *arg;
+};
+bool loop_set_sleeper(struct loop *l, const struct loop_sleeper *s); /* false: there is one. NULL: epoll again */
+/* `ended`: this was the last one, watch again. */
+void loop_edge_event(struct loop *l, uint64_t cookie, bool ended);
+
+/* Add 1 to an eventfd made with EFD_NONBLOCK: at once, or in the loop's thread together with its next sleep. */
+void loop_signal(struct loop *l, int fd);
+/* Before an eventfd is closed that loop_signal knew: loop's thread. */
+void loop_settle_signals(struct loop *l);
+
+/*
  * A timer, embedded in its owner. fn runs in the loop's thread, without locks
  * held. timer_cancel does not wait for a running fn of another thread: owners
  * keep the object alive until the loop has stopped or call timer_cancel_sync.

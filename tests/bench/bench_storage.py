@@ -11,6 +11,7 @@ import random
 import re
 import select
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -61,6 +62,8 @@ def run(argv):
             out.seek(0)
             complaint.seek(0)
             text, why = out.read(), complaint.read()
+        if child.returncode == -signal.SIGTERM:
+            raise KeyboardInterrupt
         if not child.returncode or b"lock" not in why:
             break
         time.sleep(0.1)  # the kernel ends the io_uring of a process, and with it its locks, after the process
@@ -222,6 +225,18 @@ def report(cells, out):
     plot(cells, os.path.join(out, "storage.svg"))
 
 
+def measure(cells, rounds):
+    for i in range(rounds):
+        print(f"round {i + 1} of {rounds}, {len(cells)} cells", file=sys.stderr)
+        for cell in random.sample(cells, len(cells)):
+            sides = [*SIDES, "bare"] if cell.bare else list(SIDES)
+            try:
+                for side in random.sample(sides, len(sides)):
+                    cell.measure(side)
+            except Failed as why:
+                print(f"lost: {cell.name}: {why}", file=sys.stderr)
+
+
 def main():
     p = argparse.ArgumentParser(prog="./bench storage")
     p.add_argument("--rounds", type=int, default=3)
@@ -239,16 +254,12 @@ def main():
     with tempfile.TemporaryDirectory(dir=o.dir or "/var/tmp") as folder:
         cells = [c for c in itertools.chain(bench_cells(folder, o), convert_cells(folder, o)) if not o.only or re.search(o.only, c.name)]
         cells = [c for c in cells if works(c)]
-        for i in range(o.rounds):
-            print(f"round {i + 1} of {o.rounds}, {len(cells)} cells", file=sys.stderr)
-            for cell in random.sample(cells, len(cells)):
-                sides = [*SIDES, "bare"] if cell.bare else list(SIDES)
-                try:
-                    for side in random.sample(sides, len(sides)):
-                        cell.measure(side)
-                except Failed as why:
-                    print(f"lost: {cell.name}: {why}", file=sys.stderr)
-        report([c for c in cells if len(c.spent) >= 2], o.out)
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+        try:
+            measure(cells, o.rounds)
+        except KeyboardInterrupt:
+            print("interrupted: this is what there is so far", file=sys.stderr)
+        report([c for c in cells if all(c.spent.get(side) for side in SIDES)], o.out)
 
 
 main()

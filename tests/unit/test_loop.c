@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/clock.h"
 #include "base/util.h"
+#include "io/aio.h"
 #include "io/loop.h"
 
 #define MS 1000000ull
@@ -179,11 +181,132 @@ static void test_hook(void **state)
 	loop_destroy(l);
 }
 
+/* ---- a loop that sleeps in its I/O engine ------------------------------------- */
+
+struct loop_watch_seen {
+	int fd, n;
+};
+
+struct seen_fds {
+	struct loop *loop;
+	int event, pipe;
+};
+
+static void count_event(void *arg, unsigned events)
+{
+	++*(int *)arg;
+}
+
+static void read_event(void *arg, unsigned events)
+{
+	char c;
+	struct loop_watch_seen *seen = arg;
+
+	assert_int_equal(read(seen->fd, &c, 1), 1);
+	seen->n++;
+}
+
+static void request_done(struct aio_req *req)
+{
+	++*(int *)(req + 1);
+}
+
+static void *ring_it(void *arg)
+{
+	const uint64_t one = 1;
+	struct seen_fds *f = arg;
+
+	for (int i = 0; i < 20; i++) {
+		usleep(i % 3 * 1000); /* shorter and longer than the loop stays in the engine when idle */
+		assert_int_equal(write(f->event, &one, 8), 8);
+		assert_int_equal(write(f->pipe, "x", 1), 1);
+		loop_post(f->loop, note, (void *)1);
+	}
+	return NULL;
+}
+
+/* Descriptors, eventfds, timers, posted calls and requests reach a loop that waits in io_uring, and after it is gone.
+ */
+static void test_sleeper(void **state)
+{
+	struct loop *l = loop_create("t", NULL);
+	int event = eventfd(0, EFD_NONBLOCK), late = eventfd(0, EFD_NONBLOCK), irq = eventfd(0, EFD_NONBLOCK), pipes[2];
+	struct aio *a;
+	char text[8];
+	struct iovec iov = {text, sizeof(text)};
+	struct {
+		struct aio_req req;
+		int n;
+	} r = {.req = {.op = AIO_READV, .iov = &iov, .niov = 1, .done = request_done}};
+	int events = 0, lates = 0;
+	struct timer t;
+	pthread_t th;
+	uint64_t value;
+
+	r.req.fd = open("/proc/self/exe", O_RDONLY);
+	assert_int_equal(pipe(pipes), 0);
+	struct loop_watch_seen seen = {pipes[0], 0};
+	struct seen_fds fds = {l, event, pipes[1]};
+	assert_int_equal(loop_watch(l, event, LOOP_READ | LOOP_EDGE, count_event, &events), 0);
+	a = aio_create(l, AIO_AUTO, NULL);
+	assert_non_null(a);
+	assert_int_equal(loop_watch(l, late, LOOP_READ | LOOP_EDGE, count_event, &lates), 0);
+	assert_int_equal(loop_watch(l, pipes[0], LOOP_READ, read_event, &seen), 0);
+	for (int i = 0; i < 3; i++) {
+		const int before = r.n;
+		aio_submit(a, &r.req);
+		while (r.n == before)
+			loop_run_once(l, -1);
+		assert_memory_equal(text, "\177ELF", 4);
+	}
+	norder = 0;
+	assert_int_equal(pthread_create(&th, NULL, ring_it, &fds), 0);
+	while (seen.n < 20 || norder < 20)
+		loop_run_once(l, -1);
+	pthread_join(th, NULL);
+	loop_run_once(l, 0);
+	assert_in_range(events, 1, 20);
+	assert_int_equal(lates, 0);
+
+	norder = 0;
+	timer_init(&t, l, note, NULL);
+	timer_arm(&t, clock_raw_ns() + 3 * MS); /* longer than in the engine, so both sleeps */
+	loop_signal(l, irq);
+	while (!norder)
+		loop_run_once(l, -1);
+	assert_int_equal(read(irq, &value, 8), 8);
+	assert_int_equal(value, 1);
+	loop_signal(l, irq);
+	loop_settle_signals(l);
+	assert_int_equal(read(irq, &value, 8), 8);
+
+	/* An unwatched one is silent, also under its number used again. */
+	loop_unwatch(l, late);
+	loop_signal(l, late);
+	loop_settle_signals(l);
+	loop_run_once(l, 0);
+	assert_int_equal(lates, 0);
+	assert_int_equal(loop_watch(l, late, LOOP_READ | LOOP_EDGE, count_event, &lates), 0);
+	aio_drain(a);
+	aio_destroy(a);
+	events = 0;
+	loop_signal(l, event);
+	while (!events)
+		loop_run_once(l, -1);
+	loop_destroy(l);
+	close(event);
+	close(late);
+	close(irq);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(r.req.fd);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_timers),  cmocka_unit_test(test_heap), cmocka_unit_test(test_watch),
-	    cmocka_unit_test(test_threads), cmocka_unit_test(test_hook),
+	    cmocka_unit_test(test_threads), cmocka_unit_test(test_hook), cmocka_unit_test(test_sleeper),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

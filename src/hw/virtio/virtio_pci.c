@@ -107,11 +107,10 @@ static struct virtio_queue *selected(struct virtio_pci *p)
 
 static void vector_signal(struct virtio_pci *p, uint16_t vector)
 {
-	const uint64_t one = 1;
-
 	if (vector >= p->pci.msix_n)
 		return;
-	if (p->irqfd[vector].handle >= 0 && write(p->irqfd[vector].fd, &one, sizeof(one)) == sizeof(one)) {
+	if (p->irqfd[vector].handle >= 0) {
+		loop_signal(p->vio.loop, p->irqfd[vector].fd);
 		counter_add(&p->vio.stats.irqfds, 1);
 		return;
 	}
@@ -697,6 +696,7 @@ static void unwatch_event_fds(void *arg)
 		close(v->queue[i].event_fd);
 		v->queue[i].event_fd = -1;
 	}
+	loop_settle_signals(v->loop); /* irqfds are closed next */
 }
 
 static uint64_t power_of_two(uint64_t n)
