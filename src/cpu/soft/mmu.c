@@ -639,7 +639,7 @@ int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a,
 	return 0;
 }
 
-/* No vector registers, which may hold the guest's state: see jit_rt.c. */
+/* No vector registers, which may hold the guest's state: see jit_slow.c. */
 static void copy_bytes(void *to, const void *from, size_t n)
 {
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
