@@ -405,6 +405,33 @@ static int cmd_bench(int argc, char **argv)
 
 /* ---- serving ---------------------------------------------------------------------- */
 
+/* The memory limit of this process's control group (version 2, or 1), bytes; 0: none is known. */
+static double memory_limit(void)
+{
+	static const char *const places[] = {"/sys/fs/cgroup%s/memory.max", "/sys/fs/cgroup/unified%s/memory.max",
+					     "/sys/fs/cgroup/memory%s/memory.limit_in_bytes"};
+	char line[512], group[400], path[500];
+	double limit = 0, v;
+	FILE *f = fopen("/proc/self/cgroup", "r");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		int v2 = sscanf(line, "0::%399s", group) == 1;
+		if (!v2 && sscanf(line, "%*d:memory:%399s", group) != 1)
+			continue;
+		for (int i = v2 ? 0 : 2; i < (v2 ? 2 : 3); i++) {
+			snprintf(path, sizeof(path), places[i], group);
+			FILE *g = fopen(path, "r");
+			if (g && fscanf(g, "%lf", &v) == 1 && v < 1e15)
+				limit = v;
+			if (g)
+				fclose(g);
+		}
+	}
+	if (f)
+		fclose(f);
+	return limit;
+}
+
 static void send_hello(void)
 {
 	struct utsname u;
@@ -431,8 +458,9 @@ static void send_hello(void)
 			break;
 	if (f)
 		fclose(f);
-	send_line(json_pack("{s:i,s:f,s:s,s:s,s:I,s:i}", "hello", 1, "uptime", up, "kernel", u.release, "cpu", model,
-			    "mem_kib", (json_int_t)kib, "cpus", (int)sysconf(_SC_NPROCESSORS_ONLN)));
+	send_line(json_pack("{s:i,s:f,s:s,s:s,s:I,s:i,s:f}", "hello", 1, "uptime", up, "kernel", u.release, "cpu",
+			    model, "mem_kib", (json_int_t)kib, "cpus", (int)sysconf(_SC_NPROCESSORS_ONLN), "mem_limit",
+			    memory_limit()));
 }
 
 /* The script's own messages: the end of them explains a failure. */

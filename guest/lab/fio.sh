@@ -5,6 +5,8 @@ for job in $P_jobs; do
 	bs=${rest%%:*} depth=${rest##*:}
 	case $kind in read | write) name=seq$kind ;; *) name=$kind ;; esac
 	drop_caches
+	# fio itself is read from its disk now, not while it is measured.
+	fio --name=warm --ioengine=null --rw="$kind" --size=64k >/dev/null
 	$lab fio "$name-$bs-d$depth" --rw="$kind" --bs="$bs" --iodepth="$depth" --ioengine=libaio --direct="$P_direct" \
 		--filename="$LAB_DISK" --size="$P_size" --runtime="$P_seconds" --time_based --randrepeat=0 --norandommap \
 		--end_fsync=1

@@ -475,12 +475,11 @@ static void say_metric(struct work *w, json_t *m)
 			continue;
 		const char *factor = json_string_value(json_object_get(o, "factor"));
 		char *what = paths_text("%s=%s", factor, json_string_value(json_object_get(o, "level")));
-		char *base = paths_text("%s=%s", factor, json_string_value(json_object_get(o, "base")));
+		const char *base = json_string_value(json_object_get(o, "base"));
 		explain_effect(w, o, factor, json_object_get(o, "base"), json_object_get(o, "level"));
 		if (what && base)
 			say(w, o, what, base, "effect");
 		free(what);
-		free(base);
 	}
 	json_array_foreach(json_object_get(m, "cells"), i, o) {
 		json_t *h = json_object_get(o, "to_host");
@@ -559,44 +558,6 @@ static void sort_verdict(json_t *doc)
 	free(v);
 }
 
-/*
- * The answer in a few words, factor by factor: "drive.if matters: ...". A factor matters when any of its levels makes a
- * difference in any metric; it does not when all comparisons say so; otherwise the data cannot tell.
- */
-static void say_lead(json_t *doc, const struct experiment *e)
-{
-	json_t *lead = json_array(), *levels, *v;
-	const char *factor;
-	size_t i;
-
-	json_object_foreach(e->factors, factor, levels) {
-		const char *state = NULL, *largest = NULL;
-		char *text = NULL;
-		json_array_foreach(json_object_get(doc, "verdict"), i, v) {
-			const char *f = json_string_value(json_object_get(v, "factor")),
-				   *s = json_string_value(json_object_get(v, "verdict"));
-			if (!f || strcmp(f, factor))
-				continue;
-			/* The list is sorted: the first is the largest difference, if there is one. */
-			if (!state)
-				largest = json_string_value(json_object_get(v, "text"));
-			if (!state || !strcmp(s, "unknown"))
-				state = state && strcmp(state, "same") ? state : s;
-		}
-		if (!state)
-			text = paths_text("%s: nothing was measured for its levels", factor);
-		else if (!strcmp(state, "same"))
-			text = paths_text("%s makes no measurable difference", factor);
-		else if (!strcmp(state, "unknown"))
-			text = paths_text("%s: the data cannot tell whether it matters", factor);
-		else
-			text = paths_text("%s matters: %s", factor, largest);
-		json_array_append_new(lead, json_string(text ? text : ""));
-		free(text);
-	}
-	json_object_set_new(doc, "lead", lead);
-}
-
 json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 {
 	unsigned complete = analyse_complete_blocks(j);
@@ -618,17 +579,21 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 		use_metric(&w, m);
 		json_array_append_new(metrics, metric_json(&w, &f));
 	}
-	bool settled = family_judge(&f.effects, alpha, j->experiment->tolerance);
-	family_judge(&f.cells, alpha, j->experiment->tolerance);
-	family_judge(&f.hosts, alpha, j->experiment->tolerance);
-	family_judge(&f.noise, alpha, j->experiment->tolerance);
+	/* Without factors the host is what the question is about; without a host, how steady the cell is. */
+	struct family *asked = f.effects.n ? &f.effects : f.hosts.n ? &f.hosts : &f.noise;
+	struct family *families[] = {&f.effects, &f.cells, &f.hosts, &f.noise};
+	bool settled = true;
+	for (i = 0; i < ARRAY_SIZE(families); i++) {
+		bool decided = family_judge(families[i], alpha, j->experiment->tolerance);
+		settled &= decided || families[i] != asked;
+	}
 	json_object_set_new(w.doc, "settled", json_boolean(settled && json_array_size(metrics)));
 	json_object_set_new(w.doc, "metrics", metrics);
 	json_array_foreach(metrics, i, m) {
 		say_metric(&w, m);
 	}
 	sort_verdict(w.doc);
-	say_lead(w.doc, j->experiment);
+	lead_say(w.doc, j->experiment);
 	collect_failures(&w);
 	json_object_set_new(w.doc, "costs", costs_json(j, w.blocks));
 	json_object_set(w.doc, "facts", json_object_get(j->plan, "facts"));

@@ -30,6 +30,12 @@ unsigned analyse_complete_blocks(const struct journal *j);
 json_t *why_explain(json_t *slow, json_t *fast, const char *phase, double tolerance);
 
 /*
+ * lead.c: the answer in a few words, {"lead": [{"text", "hint"}]}, one for each factor, into a document that has its
+ * metrics and verdict.
+ */
+void lead_say(json_t *doc, const struct experiment *e);
+
+/*
  * costs.c: [{"phase": name, "per": "request" or "phase", "columns": [{"key", "title", "time": CPU time in %}], "cells":
  * [{"label", "values": {key: number}, "calls": the most frequent host system calls}]}]
  */

@@ -2,7 +2,8 @@
 /*
  * The disk of a trial: always a fresh copy of a base image, which is made once per size and format and cached. A base
  * holds pseudo-random bytes (so that no layer finds holes or zeros to be clever about), or nothing for workloads that
- * make a file system. `disk.store: device` is a loop device over a raw file. Main thread.
+ * make a file system. `disk.store: device` is a loop device over a raw file. `disk.image: PATH` is the user's own
+ * image: a guest gets an overlay over it, the host a raw copy, and the image is never written. Main thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -111,6 +112,67 @@ static int attach_loop(struct trial_disk *d, struct err *err)
 	return d->loop ? 0 : err_set(err, -EIO, "losetup attached '%s' and does not list it", d->path);
 }
 
+char *image_format(const char *path, struct err *err)
+{
+	const struct paths *p = paths_find(err);
+	char line[65536] = "", *format = NULL;
+	int pipes[2];
+
+	if (!p || pipe2(pipes, O_CLOEXEC))
+		return NULL;
+	/* Without -U: an image that somebody writes is no base for a measurement. */
+	char *argv[] = {(char *)p->self, "img", "info", "--output=json", (char *)path, NULL};
+	pid_t pid = spawn_start(argv, pipes[1], -1, 0, err);
+	close(pipes[1]);
+	size_t n = 0;
+	for (ssize_t got;
+	     pid > 0 && n < sizeof(line) - 1 && (got = read(pipes[0], line + n, sizeof(line) - 1 - n)) > 0;)
+		n += (size_t)got;
+	close(pipes[0]);
+	if (pid > 0)
+		spawn_kill(pid);
+	json_t *o = json_loads(line, 0, NULL);
+	const char *name = json_string_value(json_object_get(o, "format"));
+	if (name)
+		format = strdup(name);
+	else
+		err_set(err, -EINVAL, "%.*s", (int)strcspn(line, "\n"), *line ? line : "no such image");
+	json_decref(o);
+	return format;
+}
+
+int image_overlay(const char *image, const char *overlay, struct err *err)
+{
+	char *whole = realpath(image, NULL), *format;
+
+	if (!whole)
+		return err_set_errno(err, -errno, "'%s'", image);
+	format = image_format(whole, err);
+	char *argv[] = {"create", "-q", "-f", "qcow2", "-b", whole, "-F", format, (char *)overlay, NULL};
+	int ret = format ? image_tool(argv, err) : -EINVAL;
+	free(format);
+	free(whole);
+	return ret;
+}
+
+/* The user's image, for one trial. */
+static int own_image(struct trial_disk *d, const char *image, bool host, const struct bench_files *f, struct err *err)
+{
+	char *format = host ? image_format(image, err) : NULL;
+	int ret;
+
+	d->format = host ? "raw" : "qcow2";
+	d->path = paths_text("%s/disk.%s", f->work, d->format);
+	if (host) {
+		char *argv[] = {"convert", "-f", format, "-O", "raw", (char *)image, d->path, NULL};
+		ret = format && d->path ? image_tool(argv, err) : -EINVAL;
+	} else {
+		ret = d->path ? image_overlay(image, d->path, err) : -ENOMEM;
+	}
+	free(format);
+	return ret;
+}
+
 int disk_make(struct trial_disk *d, const struct experiment *e, const struct cell *c, struct bench_files *f,
 	      struct err *err)
 {
@@ -122,6 +184,15 @@ int disk_make(struct trial_disk *d, const struct experiment *e, const struct cel
 	*d = (struct trial_disk){0};
 	if (!(e->workload->flags & WORKLOAD_DISK))
 		return 0;
+	const char *image = cell_setting(c, "disk.image", NULL);
+	if (image) {
+		int ret = own_image(d, image, c->host, f, err);
+		if (ret) {
+			err_prefix(err, "the cell's disk");
+			disk_remove(d);
+		}
+		return ret;
+	}
 	d->format = device || c->host ? "raw" : store;
 	if (text_parse_size(cell_setting(c, "disk.size", "256M"), 1, &size) || !size)
 		return err_set(err, -EINVAL, "disk.size '%s' is not a size", cell_setting(c, "disk.size", ""));

@@ -144,6 +144,8 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	if ((mkdir(f->work, 0755) && errno != EEXIST) || (mkdir(f->cache, 0755) && errno != EEXIST))
 		return err_set_errno(err, -errno, "cannot make the folders '%s' and '%s'", f->work, f->cache);
 	link_sockets(f);
+	/* What a run that was killed had changed. */
+	tune_restore(f);
 	/* Buses other than virtio need drivers that only Debian's full kernel has. */
 	int ret = run_prepare(f, p,
 			      flavour		      ? flavour

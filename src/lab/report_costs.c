@@ -102,12 +102,14 @@ void report_costs_text(json_t *a, struct textbuf *out)
 		textbuf_printf(out, "\nCosts of %s, %s\n", text_of(p, "phase"),
 			       !strcmp(text_of(p, "per"), "request") ? "for each request" : "for the whole phase");
 		json_array_foreach(json_object_get(p, "cells"), k, c) {
-			const char *separator = "  ";
+			const char *separator = "  ", *last = NULL;
 			textbuf_printf(out, "  %-34.48s", text_of(c, "label"));
 			for (size_t s = 0; s < sizeof(shown) / sizeof(shown[0]); s++) {
 				json_t *v = json_object_get(json_object_get(c, "values"), shown[s].key);
-				if (!json_is_number(v) || json_number_value(v) <= 0)
+				if (!json_is_number(v) || json_number_value(v) <= 0 ||
+				    (last && !strcmp(last, shown[s].name)))
 					continue;
+				last = shown[s].name;
 				textbuf_printf(out, "%s%.3g %s", separator, json_number_value(v), shown[s].name);
 				separator = ", ";
 			}

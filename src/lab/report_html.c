@@ -27,7 +27,9 @@ static const char style[] =
     "h3{font-size:1.05rem;margin:1.6rem 0 .3rem}.dim{color:var(--dim)}"
     ".lead{font-size:1.2rem;line-height:1.4;margin:1rem 0;padding:1rem 1.2rem;background:var(--soft);border-left:6px "
     "solid var(--accent)}"
-    ".lead div{margin-bottom:.35rem}ul.verdict{list-style:none;padding:0;margin:0}ul.verdict li{padding:.5rem 0 .5rem "
+    ".lead div{margin-bottom:.35rem}.lead "
+    "small{display:block;color:var(--dim);font-size:.95rem}ul.verdict{list-style:none;padding:0;margin:0}ul.verdict "
+    "li{padding:.5rem 0 .5rem "
     ".9rem;border-left:4px solid "
     "var(--line);margin:.45rem 0}"
     "li.worse{border-color:var(--bad)!important}li.better{border-color:var(--good)!important}"
@@ -90,8 +92,14 @@ static void html_lead(json_t *a, struct textbuf *out)
 			 "results.</b></div>");
 	json_array_foreach(lead, i, v) {
 		textbuf_printf(out, "<div>");
-		report_escape(out, json_string_value(v));
-		textbuf_printf(out, ".</div>");
+		report_escape(out, text_of(v, "text"));
+		textbuf_printf(out, ".");
+		if (*text_of(v, "hint")) {
+			textbuf_printf(out, "<small>");
+			report_escape(out, text_of(v, "hint"));
+			textbuf_printf(out, ".</small>");
+		}
+		textbuf_printf(out, "</div>");
 	}
 	if (!json_array_size(lead) && json_array_size(list)) {
 		textbuf_printf(out, "<div>");
@@ -108,18 +116,49 @@ static void html_lead(json_t *a, struct textbuf *out)
 		       differ + same + unknown, differ, same, unknown);
 }
 
+/* What is undecided takes little room. */
+static void html_unknown(json_t *a, struct textbuf *out)
+{
+	json_t *v;
+	size_t i;
+
+	textbuf_printf(out, "<h3>Cannot be told from this run</h3>\n<div class=scroll><table class=dim><tr><th>"
+			    "measurement<th>this<th>against<th class=n>somewhere between</tr>\n");
+	json_array_foreach(json_object_get(a, "verdict"), i, v) {
+		json_t *ci = json_object_get(v, "ci");
+		if (strcmp(text_of(v, "verdict"), "unknown"))
+			continue;
+		textbuf_printf(out, "<tr><td>");
+		report_escape(out, text_of(v, "metric"));
+		textbuf_printf(out, "<td>");
+		report_escape(out, text_of(v, "what"));
+		textbuf_printf(out, "<td>");
+		report_escape(out, text_of(v, "base"));
+		if (json_is_number(json_array_get(ci, 0)) && json_number_value(json_array_get(ci, 1)) < 10)
+			textbuf_printf(out, "<td class=n>%+.0f %% and %+.0f %%</tr>\n",
+				       (json_number_value(json_array_get(ci, 0)) - 1) * 100,
+				       (json_number_value(json_array_get(ci, 1)) - 1) * 100);
+		else
+			textbuf_printf(out, "<td class=n>too few or too unsteady</tr>\n");
+	}
+	textbuf_printf(out, "</table></div>\n");
+}
+
 static void html_verdict(json_t *a, struct textbuf *out)
 {
 	static const struct {
 		const char *judgement, *tag;
 	} tags[] = {{"worse", "worse"}, {"better", "better"}, {"same", "no difference"}, {"unknown", "cannot tell"}};
 	json_t *v;
-	size_t i;
+	size_t i, unknown = 0;
 
 	textbuf_printf(out, "<h2>Verdict</h2>\n");
 	html_lead(a, out);
 	textbuf_printf(out, "<ul class=verdict>\n");
 	json_array_foreach(json_object_get(a, "verdict"), i, v) {
+		unknown += !strcmp(text_of(v, "verdict"), "unknown");
+		if (!strcmp(text_of(v, "verdict"), "unknown"))
+			continue;
 		const char *judgement = text_of(v, "judgement"), *tag = "";
 		for (size_t k = 0; k < sizeof(tags) / sizeof(tags[0]); k++)
 			if (!strcmp(tags[k].judgement, judgement))
@@ -136,6 +175,8 @@ static void html_verdict(json_t *a, struct textbuf *out)
 		textbuf_printf(out, "</li>\n");
 	}
 	textbuf_printf(out, "</ul>\n");
+	if (unknown)
+		html_unknown(a, out);
 	if (json_array_size(json_object_get(a, "failures")))
 		textbuf_printf(out, "<h3>Cells that failed</h3>\n<ul>\n");
 	json_array_foreach(json_object_get(a, "failures"), i, v) {

@@ -85,7 +85,9 @@ void report_text(json_t *a, struct textbuf *out)
 
 	textbuf_printf(out, "%s: %s\n\nVerdict\n", text_of(a, "experiment"), text_of(a, "about"));
 	json_array_foreach(json_object_get(a, "lead"), i, v) {
-		textbuf_printf(out, "  %s.\n", json_string_value(v));
+		textbuf_printf(out, "  %s.\n", text_of(v, "text"));
+		if (*text_of(v, "hint"))
+			textbuf_printf(out, "    %s.\n", text_of(v, "hint"));
 	}
 	if (!json_array_size(list))
 		textbuf_printf(out, "  nothing to compare yet: %d complete blocks\n",

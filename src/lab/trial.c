@@ -415,10 +415,14 @@ static int start_guest(struct trial *t, struct err *err)
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s/lab", t->f->sockets);
 	unlink(a.sun_path);
-	char *console = paths_text("%s/console", t->f->sockets);
-	if (console)
-		unlink(console);
-	free(console);
+	/* Of the trial before this one. */
+	static const char *const old[] = {"console", "qmp"};
+	for (size_t i = 0; i < ARRAY_SIZE(old); i++) {
+		char *path = paths_text("%s/%s", t->f->sockets, old[i]);
+		if (path)
+			unlink(path);
+		free(path);
+	}
 	t->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (t->listener < 0 || bind(t->listener, (struct sockaddr *)&a, sizeof(a)) || listen(t->listener, 1))
 		return err_set_errno(err, -errno, "the lab's socket '%s'", a.sun_path);
@@ -448,9 +452,9 @@ static int start_host(struct trial *t, struct err *err)
 		return err_set_errno(err, -errno, "a socket for the host's agent");
 	text_parse_size(cell_setting(t->c, "m", "512M"), MIB, &memory);
 	char *bytes = paths_text("%llu", (unsigned long long)memory), *fd = paths_text("%d", pair[1]);
-	char *script = paths_text("%s/host-root", t->f->tools);
+	char *script = paths_text("%s/host-root", t->f->tools), *group = paths_text("kelvin-lab.%d", (int)getpid());
 	char *clean[] = {"rm", "-rf", "--", scratch, NULL}, *make[] = {"mkdir", "-p", scratch, NULL};
-	int ret = scratch && bytes && fd && script ? spawn_wait(clean, err) : -ENOMEM;
+	int ret = scratch && bytes && fd && script && group ? spawn_wait(clean, err) : -ENOMEM;
 	if (!ret)
 		ret = spawn_wait(make, err);
 	if (root && geteuid() == 0) {
@@ -463,7 +467,7 @@ static int start_host(struct trial *t, struct err *err)
 	argv[n++] = root ? t->f->root : "";
 	argv[n++] = t->f->work;
 	argv[n++] = bytes;
-	argv[n++] = "kelvin-lab";
+	argv[n++] = group;
 	argv[n++] = fd;
 	argv[n] = NULL;
 	t->started = now_s();
@@ -474,6 +478,7 @@ static int start_host(struct trial *t, struct err *err)
 	free(bytes);
 	free(fd);
 	free(script);
+	free(group);
 	free(scratch);
 	return ret ? ret : t->pid < 0 ? (int)t->pid : 0;
 }
@@ -551,12 +556,29 @@ static void converse(struct trial *t)
 	}
 }
 
+/* The control group of the host's agent, wherever guest/lab/host-root made it. */
+static void remove_group(void)
+{
+	static const char *const places[] = {"", "/unified", "/memory"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		char *path = paths_text("/sys/fs/cgroup%s/kelvin-lab.%d", places[i], (int)getpid());
+		/* The last process may still be leaving. */
+		for (int try = 0; path && rmdir(path) && errno == EBUSY && try < 50; try++)
+			usleep(20000);
+		free(path);
+	}
+}
+
 static void finish(struct trial *t)
 {
 	if (t->pid > 0)
 		spawn_kill(t->pid);
+	if (t->c->host)
+		remove_group();
 	if (t->log)
 		collect_notes(t);
+	tune_restore(t->f);
 	kcount_stop(t->kcount);
 	qmp_client_close(&t->qmp);
 	if (t->channel >= 0)
@@ -585,6 +607,8 @@ json_t *trial_run(const struct experiment *e, const struct cell *c, struct bench
 	/* A full disk may have room again in the next block: not refused for good. */
 	if (ret)
 		fail(&t, "failed", "%s", err.msg);
+	if (!ret)
+		ret = tune_apply(c, f, &err);
 	if (!ret)
 		ret = c->host ? start_host(&t, &err) : start_guest(&t, &err);
 	if (ret)

@@ -41,6 +41,13 @@ struct trial_disk {
 int disk_make(struct trial_disk *d, const struct experiment *e, const struct cell *c, struct bench_files *f,
 	      struct err *err);
 void disk_remove(struct trial_disk *d);
+/* The format of an existing image, malloc'ed; a new qcow2 overlay over one. NULL or -errno, and err. */
+char *image_format(const char *path, struct err *err);
+int image_overlay(const char *image, const char *overlay, struct err *err);
+
+/* tune.c: settings of the host's disk (host.scheduler, ...) for one trial, and back. 0 or -errno. */
+int tune_apply(const struct cell *c, const struct bench_files *f, struct err *err);
+void tune_restore(const struct bench_files *f);
 
 /* command.c: the monitor's command line for a cell. */
 struct vmm_ops;

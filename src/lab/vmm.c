@@ -101,8 +101,9 @@ static void qemu_vcpus(json_t *reply, json_t *out)
 }
 
 static const struct vmm_ops table[] = {
-    {"kelvin", "run", "kvm", "soft", {{"x-query-stats", false, kelvin_counters}}},
+    {"kelvin", NULL, "run", "kvm", "soft", {{"x-query-stats", false, kelvin_counters}}},
     {"qemu",
+     "qemu-system-x86",
      NULL,
      "kvm",
      "tcg,thread=multi",
@@ -142,7 +143,9 @@ const struct vmm_ops *vmm_find(const char *program, char **path, struct err *err
 			return &table[i];
 		free(*path);
 		*path = NULL;
-		err_set(err, -ENOENT, "the monitor '%s' is not installed", program);
+		const char *package = slash ? NULL : table[i].package;
+		err_set(err, -ENOENT, "the monitor '%s' is not installed%s%s%s", program,
+			package ? " (Debian's package " : "", package ? package : "", package ? ")" : "");
 		return NULL;
 	}
 	err_set(err, -EINVAL, "'%s' is no monitor the lab knows (kelvin, qemu-system-x86_64, or a path that ends so)",

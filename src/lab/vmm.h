@@ -27,6 +27,7 @@ struct vmm_query {
 
 struct vmm_ops {
 	const char *name;	/* start of the program's file name */
+	const char *package;	/* Debian's, or NULL */
 	const char *verb;	/* first argument, or NULL */
 	const char *kvm, *soft; /* values of -accel */
 	struct vmm_query query[VMM_QUERIES];

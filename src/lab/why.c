@@ -138,14 +138,37 @@ static double cpu(json_t *p, const void *arg)
 	return isfinite(v) ? v : raw(p, "work_user_s", true) + raw(p, "work_system_s", true);
 }
 
+/* Bytes of the host's disk that were the cell's: no more than the disk moved, and no more than the monitor asked for
+ * where that is known, for others use the disk as well. */
+static double own_bytes(json_t *p, const char *disk, const char *process)
+{
+	double all = raw(p, disk, false), own = raw(p, process, false);
+
+	return isfinite(own) ? MIN(all, own) : all;
+}
+
 static double disk_bytes(json_t *p, const void *arg)
 {
-	return raw(p, "disk.read_bytes", false) + raw(p, "disk.written_bytes", false);
+	return own_bytes(p, "disk.read_bytes", "vmm.device_read_bytes") +
+	       own_bytes(p, "disk.written_bytes", "vmm.device_written_bytes");
+}
+
+/* The cell's part of what the disk did. */
+static double disk_part(json_t *p)
+{
+	double all = raw(p, "disk.read_bytes", false) + raw(p, "disk.written_bytes", false);
+
+	return all > 0 ? disk_bytes(p, NULL) / all : 1;
 }
 
 static double disk_wait(json_t *p, const void *arg)
 {
-	return raw(p, "disk.wait_s", false);
+	return raw(p, "disk.wait_s", false) * disk_part(p);
+}
+
+static double guest_bytes(json_t *p, const void *arg)
+{
+	return raw(p, "read_bytes", true) + raw(p, "written_bytes", true);
 }
 
 /* How long the guest's kernel waited for its disk, and for how many requests. */
@@ -161,7 +184,7 @@ static double guest_requests(json_t *p, const void *arg)
 
 static double disk_requests(json_t *p, const void *arg)
 {
-	return raw(p, "disk.requests", false);
+	return raw(p, "disk.requests", false) * disk_part(p);
 }
 
 static double event_count(json_t *p, const void *arg)
@@ -206,12 +229,15 @@ static json_t *why_waiting(const struct why *w, double difference, double waitin
 		       latency_fast = wait.fast / MAX(count.fast, 1e-12);
 		double volume = log(MAX(bytes.slow, 1.0) / MAX(bytes.fast, 1.0)),
 		       latency = log(latency_slow / MAX(latency_fast, 1e-9));
+		struct both asked = measure(w, guest_bytes, NULL);
+		/* Who got less from the disk than the guest asked for had the rest from a cache. */
+		bool cached = !asked.known || bytes.fast < asked.fast * 0.8;
 		if (volume > latency && volume > log(1.2) && bytes.steady)
 			return reason(w, "disk.bytes", share, bytes,
 				      paths_text("it waits for the host's disk, to which it sends more: %.1f KiB%s "
-						 "against %.1f (the faster one "
-						 "was served from the host's cache)",
-						 bytes.slow / KIB, unit_of(w), bytes.fast / KIB));
+						 "against %.1f%s",
+						 bytes.slow / KIB, unit_of(w), bytes.fast / KIB,
+						 cached ? " (the faster one was served from the host's cache)" : ""));
 		if (latency > log(1.2))
 			return reason(w, "disk.latency", share, wait,
 				      paths_text("it waits for the host's disk, which answers later: %.2f ms a request "
@@ -224,8 +250,8 @@ static json_t *why_waiting(const struct why *w, double difference, double waitin
 		return reason(
 		    w, "store.latency", share, guest,
 		    paths_text("each of its disk requests waits longer: %.3g ms against %.3g; neither CPU time "
-			       "nor the host's disk accounts for it, so what lies between (a limit, a network, "
-			       "a delay of the image's store) answers later",
+			       "nor the host's disk accounts for it, so it is what lies between: a limit, a network, "
+			       "a slow store of the image, or threads of the monitor waiting for a CPU",
 			       guest.slow / asked.slow * 1e3, guest.fast / asked.fast * 1e3));
 	struct both w2 = {waiting, 0, true, true};
 	return reason(w, "waiting", share, w2,

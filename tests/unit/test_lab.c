@@ -307,7 +307,7 @@ static void builtin_experiments(void **state)
 
 /* A trial whose one phase has these quantities; times in seconds per phase of 1000 requests. */
 struct made {
-	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait;
+	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait, own_bytes;
 };
 
 static json_t *made_trial(unsigned block, const char *cell, struct made m, double wobble)
@@ -319,6 +319,8 @@ static json_t *made_trial(unsigned block, const char *cell, struct made m, doubl
 				    m.disk_requests, "disk.read_bytes", m.disk_bytes);
 
 	json_object_set_new(outside, "disk.written_bytes", json_real(0));
+	if (m.own_bytes > 0)
+		json_object_set_new(outside, "vmm.device_read_bytes", json_real(m.own_bytes));
 	return json_pack("{s:i,s:s,s:s,s:f,s:{s:{s:f,s:s,s:s}},s:{s:{s:f,s:o,s:o}}}", "block", block, "cell", cell,
 			 "status", "ok", "wall_s", 1.0, "metrics", "work", "value", m.seconds * wobble, "unit", "s",
 			 "better", "lower", "phases", "work", "seconds", m.seconds * wobble, "inside", inside,
@@ -341,6 +343,38 @@ static const char *why_key(struct made slow, struct made fast)
 	json_decref(a);
 	json_decref(b);
 	return key;
+}
+
+/* An experiment without factors asks about the host: it is not settled while that is open. */
+static void settles(void **state)
+{
+	struct err err = {0};
+	char dir[] = "/tmp/kelvin-test-lab.XXXXXX";
+	struct experiment *e = from_text("name: x\nworkload: cpu\nhost: yes\nruns: {least: 4, most: 12}\n", &err);
+	struct made m = {.seconds = 1, .cpu = 0.5};
+	struct journal j;
+	json_t *a;
+
+	assert_non_null(e);
+	assert_non_null(mkdtemp(dir));
+	json_t *plan = json_pack("{s:O,s:s,s:{},s:s}", "experiment", e->doc, "seed", "5", "facts", "command", "none");
+	assert_int_equal(journal_create(&j, dir, plan, &err), 0);
+	for (unsigned block = 0; block < 4; block++)
+		for (size_t i = 0; i < j.matrix.n; i++) {
+			/* The host's value jumps about. */
+			double wobble = j.matrix.cell[i].host ? 1 + 0.5 * (block % 2) : 1 + 0.001 * block;
+			assert_int_equal(journal_add(&j, made_trial(block, j.matrix.cell[i].label, m, wobble), &err),
+					 0);
+		}
+	a = analyse(&j, 4, 0.05);
+	assert_false(json_is_true(json_object_get(a, "settled")));
+	json_decref(a);
+	journal_close(&j);
+	json_decref(plan);
+	experiment_free(e);
+	char *argv = paths_text("rm -rf %s", dir);
+	assert_int_equal(system(argv), 0);
+	free(argv);
 }
 
 /* Three planted causes, and two that must not be named. */
@@ -371,6 +405,17 @@ static void causes(void **state)
 	warm.disk_requests = 50;
 	warm.disk_bytes = 2e5;
 	assert_string_equal(why_key(fast, warm), "disk.bytes");
+	/* Others kept the host's disk busy while the slow one waited elsewhere: the monitor asked for little of it. */
+	struct made busy = warm;
+	slow = warm;
+	slow.seconds = 3;
+	slow.guest_wait = 2.5;
+	slow.disk_wait = 2;
+	slow.disk_requests = 5000;
+	slow.disk_bytes = 4e9;
+	busy.guest_wait = 0.1;
+	busy.own_bytes = slow.own_bytes = 1e5;
+	assert_string_equal(why_key(slow, busy), "store.latency");
 	/* More CPU time, but nothing that is counted. */
 	slow = fast;
 	slow.seconds = 1.5;
@@ -522,6 +567,7 @@ int main(void)
 	    cmocka_unit_test(bad_experiments),
 	    cmocka_unit_test(builtin_experiments),
 	    cmocka_unit_test(causes),
+	    cmocka_unit_test(settles),
 	    cmocka_unit_test(kernel_counts),
 	    cmocka_unit_test(journals),
 	};

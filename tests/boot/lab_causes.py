@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Three causes planted in real runs of kelvin bench, each of which the verdict must name: a disk that answers later (a
+limit on its requests), guest code that leaves for the monitor more often (a disk driven without DMA), and a disk image
+that lies in the host's cache. A few minutes: not part of ./check. lab_causes.py [CAUSE...]"""
+import json
+import os
+import subprocess
+import sys
+
+import guest
+
+BASE = """
+name: planted
+workload: fio
+params: {jobs: "randread:4k:1", seconds: 1}
+runs: {least: 4, most: 4}
+timeout: 5m
+"""
+# settings, factor, the slower level, and what the reason must say.
+CAUSES = {
+    "delay": ("{disk.size: 16M, m: 256M, accel: soft}", "{drive.throttling.iops-total: [default, '100']}",
+              "drive.throttling.iops-total=100", ["store.latency"]),
+    "exits": ("{disk.size: 16M, m: 256M, accel: soft, drive.if: ide}", "{guest.append: [default, libata.dma=0]}",
+              "guest.append=libata.dma=0", ["exits", "vcpu.port_io"]),
+    "cache": ("{disk.size: 256M, m: 256M, accel: soft, drive.cache: writeback}", "{host.caches: [keep, drop]}",
+              "host.caches=drop", ["disk.bytes"]),
+}
+
+
+def planted(folder, name):
+    """The statement about the planted factor, with its reason."""
+    settings, factors, slow, keys = CAUSES[name]
+    path, out = os.path.join(folder, name + ".yaml"), os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f"{BASE}settings: {settings}\nfactors: {factors}\n")
+    run = subprocess.run([guest.KELVIN, "bench", "run", path, "--out", out, "--seed", "7"], capture_output=True, text=True, timeout=1800,
+                         check=False)
+    assert run.returncode == 0, run
+    with open(os.path.join(out, "report.json"), encoding="utf-8") as f:
+        report = json.load(f)
+    found = next(v for v in report["verdict"] if v["what"] == slow)
+    print(f"{name}: {found['text']}\n    {'because' if 'why' in found else 'without a reason'} {found.get('why', {}).get('text', '')}")
+    assert found["judgement"] == "worse", found
+    assert found.get("why", {}).get("key") in keys, found
+
+
+def main():
+    folder = guest.scratch()
+    for name in sys.argv[1:] or CAUSES:
+        planted(folder, name)
+
+
+guest.run_test(main)
