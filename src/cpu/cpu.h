@@ -133,6 +133,8 @@ struct accel {
 	const struct accel_ops *ops;
 	struct accel_config cfg;
 	struct vcpu **vcpu; /* cfg.ncpus of them */
+	bool
+	    wants_shared_ram; /* set by create: RAM that is added later comes from files that other processes can map */
 };
 
 /* Requests to a vCPU, any thread, atomically set, then vcpu_kick. Handled at an instruction boundary. */

@@ -211,7 +211,11 @@ static int pc_add_ram(struct vm *vm, struct err *err)
 {
 	struct pc *pc = pc_of(vm);
 	uint64_t size = ALIGN_DOWN(vm->cfg->ram_size, PAGE_SIZE);
+	struct ram_config ram = vm->cfg->ram;
 	int r;
+
+	/* With a path the user says who shares it. */
+	ram.share |= vm->accel->wants_shared_ram && !ram.path;
 
 	if (size < PC_MIN_RAM)
 		return err_set(err, -EINVAL, "-m: the pc board needs at least %llu MiB", PC_MIN_RAM / MIB);
@@ -220,9 +224,9 @@ static int pc_add_ram(struct vm *vm, struct err *err)
 			       PC_MIN_RAM / MIB);
 	pc->low_size = MIN(size, pc->max_below_4g);
 	pc->high_size = size - pc->low_size;
-	r = mem_add_ram(&vm->mem, "pc.ram", 0, pc->low_size, &vm->cfg->ram, false, err);
+	r = mem_add_ram(&vm->mem, "pc.ram", 0, pc->low_size, &ram, false, err);
 	if (!r && pc->high_size)
-		r = mem_add_ram(&vm->mem, "pc.ram.high", 4 * GIB, pc->high_size, &vm->cfg->ram, false, err);
+		r = mem_add_ram(&vm->mem, "pc.ram.high", 4 * GIB, pc->high_size, &ram, false, err);
 	if (!r && !vm->cfg->kernel)
 		r = firmware_map(&vm->mem, &pc->rom, err);
 	/* The 64-bit window follows RAM, if the CPU can address it. */

@@ -78,9 +78,11 @@ void mem_region_write(const struct mem_region *r, uint64_t off, uint64_t val, un
 /* ---- the map --------------------------------------------------------- */
 
 enum mem_page_bits {
-	MEM_PAGE_CODE = 1,  /* decoded or translated code of this page exists: writers must invalidate */
-	MEM_PAGE_DIRTY = 2, /* written since the dirty log was last read (only kept while logging) */
-	MEM_PAGE_TLB = 4,   /* the software CPU's: a vCPU may hold a write entry for the page */
+	MEM_PAGE_CODE = 1,	/* decoded or translated code of this page exists: writers must invalidate */
+	MEM_PAGE_DIRTY = 2,	/* written since the dirty log was last read (only kept while logging) */
+	MEM_PAGE_TLB = 4,	/* the software CPU's: a vCPU may hold a write entry for the page */
+	MEM_PAGE_NATIVE = 8,	/* ... and a process of native ring 3 may map it writable */
+	MEM_PAGE_NATIVE_X = 16, /* ... may map it executable */
 };
 
 struct ram_block {

@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "cpu/soft/soft.h"
+#include "cpu/soft/native.h"
 
 #define CODE_CHUNK_SHIFT 6
 _Static_assert(CODE_CHUNK == 1u << CODE_CHUNK_SHIFT && PAGE_SIZE / CODE_CHUNK == 64, "one bit per chunk in 64 bits");
@@ -82,7 +82,7 @@ void code_written(void *opaque, uint64_t page_index, unsigned off, unsigned len)
 	struct mem_map *m = a->cfg.mem;
 	struct code_map *cm = map_of(a);
 	pthread_mutex_t *lock = &cm->lock[page_index % CODE_LOCKS];
-	bool hit;
+	bool hit, native = false;
 
 	if (!len || page_index >= cm->pages)
 		return;
@@ -92,9 +92,13 @@ void code_written(void *opaque, uint64_t page_index, unsigned off, unsigned len)
 		__atomic_fetch_add(&m->page_code_gen[page_index], 1, __ATOMIC_SEQ_CST);
 		/* Everything of the page is noted again when it is next used; until then writes are fast. */
 		cm->chunks[page_index] = 0;
-		__atomic_fetch_and(&m->page_bits[page_index], (uint8_t)~MEM_PAGE_CODE, __ATOMIC_SEQ_CST);
+		native = __atomic_fetch_and(&m->page_bits[page_index], (uint8_t) ~(MEM_PAGE_CODE | MEM_PAGE_NATIVE_X),
+					    __ATOMIC_SEQ_CST) &
+			 MEM_PAGE_NATIVE_X;
 	}
 	pthread_mutex_unlock(lock);
+	if (native)
+		native_code_written(a);
 	if (hit && ((struct soft_accel *)(void *)a)->jit && jit_page_invalidated)
 		jit_page_invalidated(a, page_index);
 }

@@ -48,6 +48,8 @@ void soft_exclusive_begin(struct soft_cpu *c)
 
 		while (v && v != &c->v && (atomic_load(&soft_cpu_of(v)->turns) & 1)) {
 			atomic_fetch_or(&v->requests, VCPU_REQ_CODE);
+			if (soft_cpu_of(v)->native)
+				native_kick(soft_cpu_of(v));
 			sched_yield();
 		}
 	}

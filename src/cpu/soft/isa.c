@@ -170,3 +170,32 @@ void isa_init(const struct soft_cpu *c, bool present[ISA_SETS])
 	/* LAHF in legacy modes is older than its CPUID bit; every 64-bit CPU we run on has it. */
 	present[ZYDIS_ISA_SET_LAHF] = true;
 }
+
+bool isa_as_host(const struct soft_cpu *c)
+{
+	/* Not for user code to run, or never run natively (native_scan.c). */
+	static const uint16_t other[] = {
+	    ZYDIS_ISA_SET_SVM,	    ZYDIS_ISA_SET_MONITOR,   ZYDIS_ISA_SET_MONITORX, ZYDIS_ISA_SET_INVPCID,
+	    ZYDIS_ISA_SET_RDWRFSGS, ZYDIS_ISA_SET_RDTSCP,    ZYDIS_ISA_SET_RDPID,    ZYDIS_ISA_SET_PKU,
+	    ZYDIS_ISA_SET_AMX_TILE, ZYDIS_ISA_SET_SMAP,	     ZYDIS_ISA_SET_XSAVES,   ZYDIS_ISA_SET_RDPRU,
+	    ZYDIS_ISA_SET_MPX,	    ZYDIS_ISA_SET_SERIALIZE, ZYDIS_ISA_SET_WAITPKG,  ZYDIS_ISA_SET_CLZERO};
+	uint32_t want[4], have[4] = {0};
+
+	for (unsigned k = 0; k < ARRAY_SIZE(isa_bits); k++) {
+		const struct isa_bit *b = &isa_bits[k];
+		bool skip = false;
+
+		for (unsigned i = 0; i < ARRAY_SIZE(other); i++)
+			skip |= b->set == other[i];
+		if (skip)
+			continue;
+		cpuid_of(c, b->leaf, b->subleaf, want);
+		memset(have, 0, sizeof(have));
+		__get_cpuid_count(b->leaf, b->subleaf, &have[EAX], &have[EBX], &have[ECX], &have[EDX]);
+		if ((want[b->reg] ^ have[b->reg]) >> b->bit & 1)
+			return false;
+	}
+	memset(have, 0, sizeof(have));
+	__get_cpuid_count(0x80000001, 0, &have[EAX], &have[EBX], &have[ECX], &have[EDX]);
+	return isa_has_lzcnt(c) == (have[ECX] >> 5 & 1);
+}

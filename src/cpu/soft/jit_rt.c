@@ -593,6 +593,10 @@ enum jit_exit jit_run(struct soft_cpu *c)
 			r = JIT_INTERP;
 			break;
 		}
+		if (unlikely(c->native_armed) && c->cpl == 3) {
+			r = JIT_NATIVE;
+			break;
+		}
 		tables_check(c, j, jc);
 		e = table_entry(c, c->s.rip);
 		if ((e->va ^ table_salt(c, c->mmu_index)) != c->s.rip ||

@@ -208,6 +208,8 @@ void mmu_invlpg(struct soft_cpu *c, uint64_t lin)
 	asid_load(m);
 	c->n_tlb_flushes++;
 	jit_mapping_dropped(c, large ? JIT_ALL_PAGES : lin & PAGE_MASK);
+	if (c->native)
+		native_mapping_dropped(c, large ? JIT_ALL_PAGES : lin & PAGE_MASK);
 }
 
 static bool canonical(uint64_t a)
@@ -279,6 +281,7 @@ void mmu_protect_page(struct accel *a, uint64_t page_index)
 {
 	const struct mem_map *m = a->cfg.mem;
 	uint64_t host = 0;
+	uint8_t bits;
 
 	for (unsigned i = 0; i < m->nblocks && !host; i++) {
 		const struct ram_block *b = &m->block[i];
@@ -289,7 +292,9 @@ void mmu_protect_page(struct accel *a, uint64_t page_index)
 	if (!host)
 		return;
 	/* Most code was never written through a TLB. Cleared before the search: a later fill sets it again. */
-	if (!(__atomic_fetch_and(&m->page_bits[page_index], (uint8_t)~MEM_PAGE_TLB, __ATOMIC_SEQ_CST) & MEM_PAGE_TLB))
+	bits = __atomic_fetch_and(&m->page_bits[page_index], (uint8_t) ~(MEM_PAGE_TLB | MEM_PAGE_NATIVE),
+				  __ATOMIC_SEQ_CST);
+	if (!(bits & MEM_PAGE_TLB))
 		return;
 	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
 		struct vcpu *v = __atomic_load_n(&a->vcpu[i], __ATOMIC_ACQUIRE);
@@ -297,6 +302,8 @@ void mmu_protect_page(struct accel *a, uint64_t page_index)
 		if (v)
 			protect_vcpu(soft_cpu_of(v), host);
 	}
+	if (bits & MEM_PAGE_NATIVE)
+		native_protect_page(a, page_index);
 }
 
 /* What the page of lin maps to, when the access is allowed. */
@@ -336,6 +343,16 @@ static int translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsign
 	}
 	*l2_slot(m, page, out->rights & PG_G) = *out;
 	return 0;
+}
+
+int mmu_translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct mmu_page *out)
+{
+	return translate(c, lin, a, idx, out);
+}
+
+unsigned mmu_pcid(const struct soft_cpu *c)
+{
+	return c->mmu->pcid;
 }
 
 /* ---- first-level fills ----------------------------------------------------- */

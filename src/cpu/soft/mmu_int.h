@@ -30,6 +30,10 @@ static inline struct mem_map *mmu_mem(const struct soft_cpu *c)
 	return c->v.accel->cfg.mem;
 }
 
+/* What the page of lin maps to when the access is allowed, or EXC_RAISED; nothing is entered in the first level. */
+int mmu_translate(struct soft_cpu *c, uint64_t lin, enum mmu_access a, unsigned idx, struct mmu_page *out);
+unsigned mmu_pcid(const struct soft_cpu *c);
+
 /* May a page with these rights be accessed so, with the CPU's current control bits? */
 bool mmu_allowed(const struct soft_cpu *c, uint32_t rights, enum mmu_access a, unsigned idx);
 /* Walk the tables in memory: 0 with out->gpa and out->rights, or EXC_RAISED with the #PF. */

@@ -26,6 +26,8 @@ extern const struct ops_entry ops_move_table[], ops_alu_table[], ops_branch_tabl
 void isa_init(const struct soft_cpu *c, bool present[ISA_SETS]);
 bool isa_vendor_is_amd(const struct soft_cpu *c);
 bool isa_has_lzcnt(const struct soft_cpu *c);
+/* User code finds the same instruction sets in the guest's CPUID as the host CPU executes. */
+bool isa_as_host(const struct soft_cpu *c);
 
 /* stub.c, stub_exec.c: instructions that the host CPU executes for us. */
 bool stub_eligible(const ZydisDecodedInstruction *zi, const ZydisDecodedOperand *ops);

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "cpu/soft/lockstep.h"
 #include "cpu/soft/mmu.h"
+#include "cpu/soft/native.h"
 #include "cpu/soft/sys.h"
 #include "io/vmclock.h"
 
@@ -52,6 +53,7 @@ static bool segments_flat(const struct soft_cpu *c)
 void soft_mode_changed(struct soft_cpu *c)
 {
 	const struct cpu_state *s = &c->s;
+	unsigned old = c->cpl;
 	bool real = !(s->cr0 & CR0_PE), vm86 = s->rflags & FLAG_VM, lma = s->efer & EFER_LMA;
 
 	c->cpl = real ? 0 : vm86 ? 3 : s->seg[S_SS].dpl;
@@ -74,6 +76,8 @@ void soft_mode_changed(struct soft_cpu *c)
 	if (!c->long64)
 		c->mode_key |=
 		    (data_open(&s->seg[S_FS]) ? SOFT_KEY_FS : 0) | (data_open(&s->seg[S_GS]) ? SOFT_KEY_GS : 0);
+	if (unlikely(c->native) && c->cpl != old)
+		native_cpl_changed(c, old);
 }
 
 /* ---- time ------------------------------------------------------------------------ */
@@ -202,6 +206,8 @@ void soft_vcpu_kick(struct vcpu *v)
 {
 	struct soft_cpu *c = soft_cpu_of(v);
 
+	if (c->native)
+		native_kick(c);
 	if (!atomic_load(&c->sleeping))
 		return;
 	pthread_mutex_lock(&c->sleep_lock);
@@ -333,9 +339,18 @@ static int run_code(struct soft_cpu *c)
 		return run_debug_step(c);
 	if (unlikely(c->lockstep) && !c->s.int_shadow)
 		return lockstep_run(c);
+	if (unlikely(c->native_armed) && c->cpl == 3) {
+		switch (native_user_run(c)) {
+		case NATIVE_RAISED: return EXC_RAISED;
+		case NATIVE_ATTENTION: return 0;
+		case NATIVE_STEP: return interp_step(c);
+		default: break;
+		}
+	}
 	if (a->jit_on && !c->s.int_shadow && jit_enabled(&a->a)) {
 		switch (jit_run(c)) {
 		case JIT_EXC: return EXC_RAISED;
+		case JIT_NATIVE:
 		case JIT_ATTENTION: return 0;
 		default: break;
 		}

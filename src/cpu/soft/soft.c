@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cpu/soft/jit.h"
 #include "cpu/soft/lockstep.h"
+#include "cpu/soft/native.h"
 #include "cpu/soft/run.h"
 #include "cpu/soft/sys.h"
 #include "io/vmclock.h"
@@ -47,6 +48,13 @@ static const struct prop soft_props[] = {
      .offset = offsetof(struct soft_accel, lockstep),
      .def = "off",
      .help = "run each block in the interpreter and in the translator and compare (for tests; -smp 1, slow)"},
+    {.name = "native",
+     .kind = PROP_ENUM,
+     .offset = offsetof(struct soft_accel, native),
+     .def = "off",
+     .values = (const char *const[]){"off", "on", "always", NULL},
+     .help = "run 64-bit user code that computes directly on the host CPU, in processes of its own (always: all, for "
+	     "tests)"},
     /* QEMU's spelling for its TCG; vCPUs are threads here whatever it says. */
     {.name = "thread",
      .kind = PROP_ENUM,
@@ -127,6 +135,8 @@ static struct accel *soft_create(const struct accel_config *cfg, struct opts *op
 		err_set(err, -EINVAL, "accel soft: perf-map=on is about translated code, and jit=off makes none");
 		goto fail;
 	}
+	if (native_init(&s->a, err))
+		goto fail;
 	s->code_pages = cfg->mem->pages;
 	if (codesync_init(&s->a, err) || code_init(&s->a, err))
 		goto fail;
@@ -149,6 +159,7 @@ fail:
 
 static void vcpu_free(struct soft_cpu *c)
 {
+	native_cpu_fini(c);
 	lockstep_fini(c);
 	interp_fini(c);
 	mmu_fini(c);
@@ -176,7 +187,7 @@ static struct vcpu *soft_vcpu_create(struct accel *a, unsigned index, uint32_t a
 	c->vendor_intel = soft_vendor_intel(a->cfg.model);
 	soft_mode_changed(c);
 	if (mmu_init(c, err) || interp_init(c, err) || (s->jit_on && jit_cpu_init(c, err)) ||
-	    (s->lockstep && lockstep_init(c, err))) {
+	    (s->lockstep && lockstep_init(c, err)) || native_cpu_init(c, err)) {
 		vcpu_free(c);
 		return NULL;
 	}
@@ -279,6 +290,10 @@ static unsigned supported_cpuid(struct cpuid_entry *out, unsigned max, struct er
 	{                                                                                                              \
 		name, offsetof(struct soft_cpu, n_jit) + (stat) * sizeof(uint64_t), text                               \
 	}
+#define NATIVE_COUNTER(name, stat, text)                                                                               \
+	{                                                                                                              \
+		name, offsetof(struct soft_cpu, n_native) + (stat) * sizeof(uint64_t), text                            \
+	}
 static const struct counter soft_counters[] = {
     COUNTER(insns, "guest instructions in the interpreter"),
     COUNTER(blocks_decoded, "blocks decoded"),
@@ -313,6 +328,20 @@ static const struct counter soft_counters[] = {
     JIT_COUNTER("jit_slow_reads", JIT_STAT_SLOW_READ, "reads of translated code the first-level TLB missed"),
     JIT_COUNTER("jit_slow_writes", JIT_STAT_SLOW_WRITE, "the same of writes"),
     JIT_COUNTER("jit_vec_loads", JIT_STAT_VEC_LOADS, "vector states loaded"),
+    NATIVE_COUNTER("native_entries", NATIVE_STAT_ENTRIES, "stays of user code in a native process"),
+    NATIVE_COUNTER("native_syscalls", NATIVE_STAT_SYSCALLS, "stays that a system call ended"),
+    NATIVE_COUNTER("native_steps", NATIVE_STAT_STEPS, "the same: a page fault of the guest, or an access not mapped"),
+    NATIVE_COUNTER("native_signals", NATIVE_STAT_SIGNALS, "the same: another exception"),
+    NATIVE_COUNTER("native_bad_code", NATIVE_STAT_BAD_CODE, "the same: code that must not run natively"),
+    NATIVE_COUNTER("native_kicks", NATIVE_STAT_KICKS, "stays interrupted for a request"),
+    NATIVE_COUNTER("native_faults", NATIVE_STAT_FAULTS, "page faults in native processes"),
+    NATIVE_COUNTER("native_mapped", NATIVE_STAT_MAPPED, "those that needed a page mapped"),
+    NATIVE_COUNTER("native_maps", NATIVE_STAT_MAPS, "runs of pages mapped"),
+    NATIVE_COUNTER("native_pages", NATIVE_STAT_PAGES, "pages mapped"),
+    NATIVE_COUNTER("native_flushes", NATIVE_STAT_FLUSHES, "address spaces emptied for a TLB flush"),
+    NATIVE_COUNTER("native_processes", NATIVE_STAT_PROCESSES, "native processes started"),
+    NATIVE_COUNTER("native_demotions", NATIVE_STAT_DEMOTIONS, "address spaces sent back to the translator"),
+    NATIVE_COUNTER("native_dead", NATIVE_STAT_DEAD, "native processes that were killed"),
     {0},
 };
 

@@ -94,6 +94,7 @@ struct insn;
 struct block_cache;
 struct jit_cpu;
 struct lockstep;
+struct native_cpu;
 
 /* Translated code by linear address; jit.h. */
 #define JIT_JUMP_BITS  16
@@ -117,6 +118,24 @@ enum jit_stat {
 	JIT_STAT_VEC_LOADS,
 	JIT_STAT_STEP_LOUD,
 	JIT_STATS
+};
+/* And of native ring 3 (native.c). */
+enum native_stat {
+	NATIVE_STAT_PROCESSES,
+	NATIVE_STAT_ENTRIES,
+	NATIVE_STAT_SYSCALLS,
+	NATIVE_STAT_KICKS,
+	NATIVE_STAT_FAULTS,
+	NATIVE_STAT_MAPPED,
+	NATIVE_STAT_STEPS,
+	NATIVE_STAT_BAD_CODE,
+	NATIVE_STAT_SIGNALS,
+	NATIVE_STAT_DEAD,
+	NATIVE_STAT_FLUSHES,
+	NATIVE_STAT_MAPS,
+	NATIVE_STAT_PAGES,
+	NATIVE_STAT_DEMOTIONS,
+	NATIVE_STATS
 };
 /* What translated code and its caller exchange. */
 struct jit_exchange {
@@ -177,7 +196,7 @@ struct soft_cpu {
 	/* counters (one writer: this thread) */
 	uint64_t n_insns, n_blocks_decoded, n_block_hits, n_tlb_misses, n_page_walks, n_exceptions, n_interrupts,
 	    n_port_io, n_mmio, n_halts, n_tlb_flushes, n_code_invalidations, n_jit_blocks, n_jit_exits, n_first_insn_ns;
-	uint64_t n_jit[JIT_STATS];
+	uint64_t n_jit[JIT_STATS], n_native[NATIVE_STATS];
 	/* run.c, sys.c */
 	bool vendor_intel;    /* the advertised vendor: SYSENTER, SYSCALL, SYSRET */
 	bool debug_active;    /* DR7 enables something: run.c steps */
@@ -186,6 +205,8 @@ struct soft_cpu {
 	unsigned pauses;
 	_Atomic uint32_t turns; /* of the run loop: odd while guest code runs; codesync.c */
 	_Atomic bool sleeping;
+	struct native_cpu *native; /* NULL: off */
+	bool native_armed;	   /* user code is to run natively from here */
 };
 
 #define SOFT_KEY_LONG64	     1u
@@ -400,6 +421,7 @@ enum jit_exit {
 	JIT_INTERP = 0, /* state is in c->s: interpret at least one instruction from s.rip */
 	JIT_ATTENTION,	/* state is in c->s: requests are pending */
 	JIT_EXC,	/* an exception is recorded, rip at the faulting instruction */
+	JIT_NATIVE,	/* user code is to go on natively */
 };
 enum jit_exit jit_run(struct soft_cpu *c);
 int jit_init(struct accel *a, struct opts *options, struct err *err);
@@ -413,13 +435,27 @@ void jit_page_invalidated(struct accel *a, uint64_t page_index);
 #define JIT_ALL_PAGES 1ull
 void jit_mapping_dropped(struct soft_cpu *c, uint64_t page);
 
+/* ---- native ring 3: native_hook.c, which uses general registers only ------------- */
+
+/* CPL is not what it was. */
+void native_cpl_changed(struct soft_cpu *c, unsigned old);
+/* This vCPU dropped a mapping, as jit_mapping_dropped. */
+void native_mapping_dropped(struct soft_cpu *c, uint64_t page);
+/* The page is about to hold decoded code and may be mapped writable in native processes: on return guest code runs in
+ * none that can write it. Any vCPU thread that is not in native code itself. */
+void native_protect_page(struct accel *a, uint64_t page_index);
+/* Native user code comes back to the run loop. Any thread. */
+void native_kick(struct soft_cpu *c);
+
 struct soft_accel {
 	struct accel a; /* first */
 	struct code_map *code;
 	struct codesync *codesync;
 	struct jit *jit;
 	bool jit_on, lockstep, jit_always, jit_exact_flags, perf_map;
-	uint32_t jit_threshold; /* executions of a block before it is translated */
+	int native;			  /* enum native_when */
+	_Atomic uint64_t native_code_gen; /* bumped when code that runs natively was written */
+	uint32_t jit_threshold;		  /* executions of a block before it is translated */
 	/* soft.c, kvmclock.c */
 	pthread_mutex_t lock;
 	pthread_mutex_t exclusive; /* exclusive.c */
