@@ -40,14 +40,15 @@
 #define COMMAND_BYTES ((NATIVE_COMMANDS + 1) * sizeof(struct native_command))
 #define COMMAND_AREA  ALIGN_UP(COMMAND_BYTES + sizeof(struct sock_filter) * 16 + sizeof(struct sock_fprog), PAGE_SIZE)
 #define CODE_OFFSET   0x200u
+#define STUB_SIZE     128u
 
 /* The stub's entries, as offsets of its code. */
 enum { STUB_ONE = 0 /* one call, registers set by ptrace */, STUB_LIST = 3 /* rbx: the list */ };
 
-extern const uint8_t native_stub[], native_stub_end[];
+extern const uint8_t native_stub[STUB_SIZE];
 __asm__(".pushsection .rodata\n"
-	".globl native_stub, native_stub_end\n"
-	".hidden native_stub, native_stub_end\n"
+	".globl native_stub\n"
+	".hidden native_stub\n"
 	"native_stub:\n"
 	"	syscall\n"
 	"	int3\n"
@@ -66,7 +67,7 @@ __asm__(".pushsection .rodata\n"
 	"	add $56, %rbx\n"
 	"	jmp 1b\n"
 	"2:	int3\n"
-	"native_stub_end:\n"
+	".org native_stub + 128\n"
 	".popsection\n");
 
 /* ---- the executable -------------------------------------------------------- */
@@ -97,14 +98,13 @@ static int image_file(uint64_t base)
 		     .p_align = PAGE_SIZE},
 	    .stack = {.p_type = PT_GNU_STACK, .p_flags = PF_R | PF_W},
 	};
-	size_t n = (size_t)(native_stub_end - native_stub);
 	int fd = memfd_create("kelvin-native", MFD_CLOEXEC), ro;
 	char path[40];
 
 	if (fd < 0)
 		return -errno;
 	if (ftruncate(fd, (off_t)PAGE_SIZE) || pwrite(fd, &im, sizeof(im), 0) != (ssize_t)sizeof(im) ||
-	    pwrite(fd, native_stub, n, CODE_OFFSET) != (ssize_t)n) {
+	    pwrite(fd, native_stub, STUB_SIZE, CODE_OFFSET) != (ssize_t)STUB_SIZE) {
 		ro = -errno;
 	} else {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -135,7 +135,7 @@ static int __attribute__((no_sanitize("address", "thread", "undefined"))) child_
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0)
 		syscall(SYS_execveat, ch->exe, "", argv, env, AT_EMPTY_PATH);
-	_exit(127);
+	return 127;
 }
 
 /* A child stopped at its first instruction: its pid, or -errno. */
