@@ -6,11 +6,20 @@
 #include <string.h>
 #include "base/util.h"
 
+/* Names in it may come from anywhere: no new line, and nothing that a terminal would obey. */
+static void err_one_line(struct err *err)
+{
+	for (char *p = err->msg; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+}
+
 /* Text that does not fit is cut; the message stays one line and terminated. */
 static void err_format(struct err *err, int code, const char *fmt, va_list ap)
 {
 	err->code = code ? code : -1;
 	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	err_one_line(err);
 }
 
 int err_set(struct err *err, int code, const char *fmt, ...)
@@ -52,5 +61,6 @@ int err_prefix(struct err *err, const char *fmt, ...)
 	size_t n = strlen(err->msg);
 	size_t room = sizeof(err->msg) - n;
 	snprintf(err->msg + n, room, ": %.*s", (int)room, old);
+	err_one_line(err);
 	return err->code;
 }

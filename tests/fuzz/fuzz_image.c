@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * libFuzzer target: an image file of FORMAT made of the input's bytes is opened,
- * checked, mapped, read, written, repaired. tests/fuzz/block.sh builds and runs it.
+ * libFuzzer target: an image file of the format in FUZZ_TARGET made of the input's bytes is opened,
+ * checked, mapped, read, written, repaired. tests/fuzz/libfuzzer.sh builds and runs it.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,13 +16,10 @@
 #include "block/image.h"
 #include "io/co.h"
 
-#ifndef FORMAT
-#define FORMAT "qed"
-#endif
-
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static const char *format;
 static struct loop *loop;
 static char path[64];
 static int fd;
@@ -32,10 +29,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct err err = {0};
 
+	format = getenv("FUZZ_TARGET");
 	loop = loop_create("fuzz", &err);
 	fd = memfd_create("image", MFD_CLOEXEC);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return !loop || fd < 0;
+	return !format || !loop || fd < 0;
 }
 
 static void request(struct block_node *n, enum block_op op, uint64_t at, uint64_t len)
@@ -67,7 +65,7 @@ static void use(struct block_node *n, bool write, uint64_t seed)
 static void open_and_use(bool write, bool check, uint64_t seed)
 {
 	struct block_open o = {
-	    .filename = path, .format = FORMAT, .read_only = !write, .writeback = true, .aio = AIO_SYNC};
+	    .filename = path, .format = format, .read_only = !write, .writeback = true, .aio = AIO_SYNC};
 	struct block_check c = {0};
 	struct err err = {0};
 	struct block_node *n;

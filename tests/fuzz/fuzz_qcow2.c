@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * libFuzzer target (tests/fuzz/block.sh qcow2-ops): a hostile qcow2 image and
+ * libFuzzer target (tests/fuzz/libfuzzer.sh qcow2-ops): a hostile qcow2 image and
  * operations on the whole of it. The input is the image file; its last bytes choose what is done with it: check,
  * repair, reads, writes, discards, zeroes, compressed writes, snapshots, another size, amend. Whatever comes of it,
  * nothing crashes, hangs or takes much memory, and a file that repair calls sound opens.

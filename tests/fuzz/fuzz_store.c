@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * libFuzzer target: a server of SCHEME (nbd or iscsi) whose answers are the
+ * libFuzzer target: a server of FUZZ_TARGET (nbd or iscsi) whose answers are the
  * input's bytes. The first byte says how many canned answers, which let the client
- * get further, come before. tests/fuzz/block.sh builds and runs it.
+ * get further, come before. tests/fuzz/libfuzzer.sh builds and runs it.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -87,7 +87,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	struct err err = {0};
 
 	loop = loop_create("fuzz", &err);
-	if (strcmp(SCHEME, "nbd") == 0) {
+	if (!getenv("FUZZ_TARGET"))
+		return 1;
+	if (strcmp(getenv("FUZZ_TARGET"), "nbd") == 0) {
 		struct sockaddr_un un = {.sun_family = AF_UNIX};
 		snprintf(un.sun_path, sizeof(un.sun_path), "/tmp/kelvin-fuzz-%d", getpid());
 		snprintf(url, sizeof(url), "nbd+unix:///x?socket=%s", un.sun_path);

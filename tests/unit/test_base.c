@@ -31,6 +31,12 @@ static void test_err(void **state)
 	big[sizeof(big) - 1] = 0;
 	struct err f = {0};
 	err_set_errno(&f, -EIO, "%s", big);
+	/* One line, whatever a name has in it. */
+	struct err g = {0};
+	err_set(&g, -EINVAL, "no '%s'", "a\nb\033[2J\x7f\tc");
+	assert_string_equal(g.msg, "no 'a?b?[2J??c'");
+	err_prefix(&g, "%s", "x\r\n");
+	assert_string_equal(g.msg, "x??: no 'a?b?[2J??c'");
 	err_prefix(&f, "%s", big);
 	assert_int_equal(strlen(f.msg), sizeof(f.msg) - 1);
 }
