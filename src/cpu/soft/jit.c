@@ -15,8 +15,8 @@
 #define CACHE_SIZE_DEFAULT (256 * MIB)
 #define ARENA_SIZE	   (128 * MIB)
 #define BLOCK_ROOM                                                                                                     \
-	(sizeof(struct jit_block) + 64 + 3 * JIT_MAX_INSNS * sizeof(struct jit_link) +                                 \
-	 JIT_MAX_INSNS * sizeof(struct jit_site) + 2 * sizeof(struct jit_step))
+	(sizeof(struct jit_block) + 64 + 6 * JIT_MAX_INSNS * sizeof(struct jit_link) +                                 \
+	 2 * JIT_MAX_INSNS * sizeof(struct jit_site) + 2 * sizeof(struct jit_step))
 
 /* ---- the code cache ------------------------------------------------------- */
 

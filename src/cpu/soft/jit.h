@@ -57,6 +57,7 @@
 #define JIT_NO_KEY	 UINT32_MAX
 #define JIT_KEY_SINGLE	 (1u << 31) /* in a block's key: every access is looked up by itself (jit_group.c) */
 #define GROUP_SLOTS	 4
+#define LOOP_SLOTS	 8
 #define JIT_GROUP_RANGE	 256 /* bytes that accesses with one lookup may be apart */
 #define JIT_NO_PAGE	 UINT64_MAX
 #define JIT_INSN_MAX	 15u
@@ -93,9 +94,11 @@ enum jit_slot {
 	SLOT_TMP = 48,
 	SLOT_TMP2 = 56,
 	SLOT_GROUP = 64,	  /* addends that several accesses of a block share: GROUP_SLOTS */
-	SLOT_SAVE = 96,		  /* registers C may clobber: seven */
-	SLOT_BOUNCE = 160,	  /* a load that crosses pages reads from here, 64 bytes */
-	FRAME_SIZE = 160 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
+	SLOT_LOOP = 96,		  /* the same for accesses of a loop (jit_loop.c): LOOP_SLOTS */
+	SLOT_COUNT = 160,	  /* turns of the loop until its lookups are made again */
+	SLOT_SAVE = 168,	  /* registers C may clobber: seven */
+	SLOT_BOUNCE = 224,	  /* a load that crosses pages reads from here, 64 bytes */
+	FRAME_SIZE = 224 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
 };
 
 /* Why translated code was left; jit_cpu.exit_reason. */

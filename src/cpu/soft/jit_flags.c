@@ -7,6 +7,8 @@
 
 void x_flags_save(struct xlat *x)
 {
+	if (!x->in_cold) /* else rax is given what it had, or the block is left */
+		x->rax_group = -1;
 	e1(&x->e, 0x9f); /* lahf */
 	e1(&x->e, 0x0f); /* seto al */
 	e1(&x->e, 0x90);
@@ -16,6 +18,7 @@ void x_flags_save(struct xlat *x)
 
 static void flags_load(struct xlat *x)
 {
+	x->rax_group = -1;
 	e_load32(&x->e, H_RAX, h_slot(SLOT_FLAGS));
 	e1(&x->e, 0x04); /* add al, 127: OF = bit 0 */
 	e1(&x->e, 127);
@@ -141,6 +144,10 @@ void x_flags_to_host(struct xlat *x, unsigned need)
 	if (!(need & ~recipe_mask(x))) {
 		recipe_emit(x, &x->recipe);
 		x->host = x->recipe.mask;
+	} else if ((x->recipe.kind == RECIPE_INC || x->recipe.kind == RECIPE_DEC) &&
+		   !(need & ~(recipe_mask(x) | (x->host & F_CF)))) {
+		recipe_emit(x, &x->recipe); /* leaves CF alone */
+		x->host = x->recipe.mask | F_CF;
 	} else if (!(need & ~x->slot)) {
 		flags_load(x);
 		x->host = x->slot;

@@ -171,9 +171,12 @@ static int scratch_take(struct xlat *x, struct scratch *s)
 {
 	static const int8_t lend[] = {H_RDX, H_RBX, H_RSI, H_RDI};
 
-	for (int h = H_RAX; h <= H_RCX; h++) {
+	/* rcx first: rax may have an addend that the next instruction wants. */
+	for (int h = H_RCX; h >= H_RAX; h--) {
 		if (!(s->busy & 1u << h)) {
 			s->busy |= 1u << h;
+			if (h == H_RAX)
+				x->rax_group = -1;
 			return h;
 		}
 	}
@@ -329,11 +332,8 @@ void x_lower_generic(struct xlat *x, struct xinsn *in)
 		if (role[i].host != H_NONE)
 			s.busy |= 1u << role[i].host;
 	}
-	if (mem && (high || ((cl || homeless) && m.index == H_RCX))) {
-		e_lea(&x->e, H_RAX, m);
-		m = h_base(H_RAX, 0);
-	}
-	if (mem && cl && m.base == H_RCX) {
+	if (mem && (high || ((cl || homeless) && m.index == H_RCX) || (cl && m.base == H_RCX))) {
+		x->rax_group = -1;
 		e_lea(&x->e, H_RAX, m);
 		m = h_base(H_RAX, 0);
 	}
@@ -344,7 +344,7 @@ void x_lower_generic(struct xlat *x, struct xinsn *in)
 		e_mov(&x->e, H_RCX, home_of(R_RCX));
 	}
 	/* Should the host refuse it: no register of the guest has changed here but a rotated or borrowed one. */
-	x->site[x->i].flags_in_host = x->host && !(in->live_in & ~x->host);
+	x_site(x)->flags_in_host = x->host && !(in->live_in & ~x->host);
 	x_roles_place(x, role, &s);
 	x_emit_guest(x, in, role, mem ? &m : NULL);
 	x_roles_finish(x, role, &s);

@@ -16,33 +16,16 @@
  * not in the TLB for writing, it jumps to the variant. Mappings do not change in
  * the middle of a block: whatever changes them ends it.
  */
-#include "cpu/soft/jit_xlat.h"
+#include "cpu/soft/jit_group.h"
 
 #define RANGE_MAX JIT_GROUP_RANGE
 #define OPEN_MAX  32
-#define BASE_RIP  16
-#define BASE_NONE 17
-
-/* An access as the search sees it. `at`: displacement from what the registers were when their version began. */
-struct access {
-	uint8_t base, index, scale;
-	bool write;
-	uint8_t align;
-	uint32_t base_version, index_version;
-	int32_t at;
-	unsigned size;
-};
 
 struct open_group {
 	struct access a; /* of the head; align: the strictest */
 	bool write;	 /* some member does */
 	int32_t lo, hi, aligned_at;
 	unsigned first, last, count;
-};
-
-struct registers {
-	uint32_t version[16];
-	int32_t delta[16];
 };
 
 static bool group_kind(const struct xinsn *in)
@@ -97,7 +80,7 @@ static bool operand_access(const struct xinsn *in, struct access *a)
 	return true;
 }
 
-static bool access_of(const struct xinsn *in, const struct registers *r, struct access *a)
+bool x_access_of(const struct xinsn *in, const struct registers *r, struct access *a)
 {
 	unsigned base;
 
@@ -158,7 +141,7 @@ static bool adds_constant(const struct xinsn *in, unsigned *reg, int64_t *n)
 	}
 }
 
-static void registers_after(struct registers *r, const struct xinsn *in)
+void x_registers_after(struct registers *r, const struct xinsn *in)
 {
 	unsigned reg = 0;
 	int64_t n = 0;
@@ -205,7 +188,6 @@ static void groups_place(struct xlat *x, const struct open_group *g, unsigned n)
 {
 	unsigned busy_until[GROUP_SLOTS] = {0};
 
-	x->ngroups = 0;
 	for (unsigned k = 0; k < n; k++) {
 		unsigned slot = 0;
 		int8_t id = -1;
@@ -236,8 +218,6 @@ void x_groups_find(struct xlat *x)
 	struct registers r = {0};
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < x->n; i++)
-		x->insn[i].group = -1;
 	if (x->single || x->w32) /* 32-bit addresses wrap */
 		return;
 	for (unsigned i = 0; i < x->n; i++) {
@@ -245,7 +225,7 @@ void x_groups_find(struct xlat *x)
 		struct access a;
 		unsigned k = n;
 
-		if (access_of(in, &r, &a)) {
+		if (in->group < 0 && x_access_of(in, &r, &a)) {
 			in->at = a.at;
 			while (k > 0 && !joins(&g[k - 1], &a, &joined))
 				k--;
@@ -266,7 +246,7 @@ void x_groups_find(struct xlat *x)
 				in->group = (int8_t)(n++ + GROUP_SEARCHED);
 			}
 		}
-		registers_after(&r, in);
+		x_registers_after(&r, in);
 	}
 	groups_place(x, g, n);
 }
@@ -294,7 +274,9 @@ void x_group_addend(struct xlat *x, const struct xinsn *in, const ZydisDecodedOp
 	struct hmem addend = h_gs(tlb + offsetof(struct tlb_entry, addend));
 
 	if (!x_group_head(x, in)) {
-		e_load(e, H_RAX, h_slot(g->slot));
+		if (x->rax_group != in->group)
+			e_load(e, H_RAX, h_slot(g->slot));
+		x->rax_group = in->group;
 		return;
 	}
 	tag.base = addend.base = H_RAX;
@@ -316,6 +298,7 @@ void x_group_addend(struct xlat *x, const struct xinsn *in, const ZydisDecodedOp
 	}
 	resume = e->p;
 	e_store(e, h_slot(g->slot), H_RAX);
+	x->rax_group = in->group;
 
 	x_swap(x);
 	e_patch(miss, e->p);

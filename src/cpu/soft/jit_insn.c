@@ -539,6 +539,12 @@ static void (*const lower[])(struct xlat *x, struct xinsn *in) = {
     [K_RET] = x_lower_ret,
 };
 
+/* Lowered by functions that say (x->rax_group) when they use rax. */
+static bool keeps_rax(const struct xinsn *in)
+{
+	return in->kind == K_GENERIC || in->kind == K_ACC_IMM || in->kind == K_NOP || in->kind == K_JCC;
+}
+
 void x_lower(struct xlat *x, struct xinsn *in)
 {
 	if (in->vec)
@@ -549,7 +555,11 @@ void x_lower(struct xlat *x, struct xinsn *in)
 		x_exit_direct(x, in->target, in->live_out);
 	else
 		lower[in->kind](x, in);
-	if (in->vec && is_x87(&in->zi))
+	if (in->vec && is_x87(&in->zi)) {
 		x87_pointers(x, in);
+		x->rax_group = -1;
+	}
+	if (!keeps_rax(in))
+		x->rax_group = -1;
 	x_flags_after(x, in);
 }

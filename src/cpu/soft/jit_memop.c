@@ -115,6 +115,7 @@ static void lookup(struct xlat *x, unsigned size, unsigned align, enum mmu_acces
 	struct hmem addend = h_gs(tlb + offsetof(struct tlb_entry, addend));
 
 	tag.base = addend.base = H_RAX;
+	x->rax_group = -1;
 	e_rorx(e, 0, H_RAX, H_RCX, PAGE_SHIFT - 4);
 	e1(e, 0x25); /* and eax, imm32 */
 	e4(e, TLB_INDEX_MASK);
@@ -150,9 +151,10 @@ void x_slow_access(struct xlat *x, const struct xinsn *in, unsigned size, enum m
 }
 
 /* Flags stay: behind the head of a group they may be needed. */
-static void add_rax(struct emit *e, int reg)
+static void add_rax(struct xlat *x, int reg)
 {
-	e_lea(e, H_RAX, (struct hmem){.base = H_RAX, .index = (int8_t)reg});
+	x->rax_group = -1;
+	e_lea(&x->e, H_RAX, (struct hmem){.base = H_RAX, .index = (int8_t)reg});
 }
 
 struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedOperandMem *m, unsigned size,
@@ -167,7 +169,18 @@ struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedO
 	const uint8_t *resume;
 
 	if (in->group >= 0) {
+		const struct xgroup *g = &x->group[in->group];
+
 		x_group_addend(x, in, m, size, a);
+		if (g->index_in)
+			gi = -1;
+		if (g->base_in) {
+			gb = -1;
+			if (is_rip(m)) {
+				r.disp += in->next;
+				return r;
+			}
+		}
 		goto found;
 	}
 	/* Absolute addresses beyond a displacement (MOV with a 64-bit offset). */
@@ -194,11 +207,13 @@ struct hmem x_lookup(struct xlat *x, const struct xinsn *in, const ZydisDecodedO
 		return (struct hmem){.base = H_RAX, .index = H_RCX};
 	}
 found:
-	if (seg)
+	if (seg) {
 		add_gs(x, H_RAX, seg);
+		x->rax_group = -1;
+	}
 	if (is_rip(m)) {
 		e_load(e, H_RCX, h_slot(SLOT_PAGE));
-		add_rax(e, H_RCX);
+		add_rax(x, H_RCX);
 		r.disp += in->next;
 		return r;
 	}
@@ -213,7 +228,7 @@ found:
 			e_load(e, H_RCX, slot_of((unsigned)gb));
 			hb = H_RCX;
 		}
-		add_rax(e, hb);
+		add_rax(x, hb);
 	}
 	if (gi >= 0) {
 		r.scale = (uint8_t)scale_shift(m->scale);
@@ -246,6 +261,8 @@ struct hmem x_lookup_stack(struct xlat *x, const struct xinsn *in, unsigned base
 
 		m.disp.value = disp;
 		x_group_addend(x, in, &m, size, a);
+		if (x->group[in->group].base_in)
+			hb = H_NONE;
 		return (struct hmem){.base = H_RAX, .index = (int8_t)hb, .disp = disp};
 	}
 	stack_address(x, hb, disp);
@@ -310,6 +327,7 @@ void x_need_vec(struct xlat *x, const struct xinsn *in)
 	if (x->vec_loaded)
 		return;
 	x->vec_loaded = true;
+	x->rax_group = -1;
 	if ((in->live_in & ~x->slot) && !(in->live_in & ~x->host)) {
 		need_vec_flags(x, in);
 		return;

@@ -139,7 +139,7 @@ static void liveness(struct xlat *x)
 	/* Leaving through the table needs them all in the slot. */
 	if ((last->kind == K_JMP || last->kind == K_CALL) && !x_linkable(x, last->target))
 		live = F_ALL;
-	while (first_vec < x->n && !x->insn[first_vec].vec)
+	while (first_vec < x->n && (x->vec_loaded || !x->insn[first_vec].vec))
 		first_vec++;
 	for (unsigned i = x->n; i-- > 0;) {
 		struct xinsn *in = &x->insn[i];
@@ -265,8 +265,10 @@ static void emit_head(struct xlat *x, unsigned live)
 	x->host = F_ALL;
 }
 
-static bool lower_block(struct xlat *x)
+static bool lower_body(struct xlat *x)
 {
+	x->rax_group = -1;
+	x->recipe.kind = RECIPE_NONE;
 	for (x->i = 0; x->i < x->n; x->i++) {
 		struct xinsn *in = &x->insn[x->i];
 
@@ -281,7 +283,11 @@ static bool lower_block(struct xlat *x)
 			}
 			return !x->failed;
 		}
-		x->site[x->i] = (struct jit_site){.host = (uint32_t)(x->e.p - x->b->hot), .guest = in->off};
+		x->site[x->nsites++] = (struct jit_site){.host = (uint32_t)(x->e.p - x->b->hot), .guest = in->off};
+		if (x->loop_turns && x->i == x->n - 1) {
+			x_loop_end(x, in);
+			return !x->failed;
+		}
 		x_lower(x, in);
 		if (x->failed)
 			return false;
@@ -294,15 +300,62 @@ static bool lower_block(struct xlat *x)
 	return !x->failed;
 }
 
+static void find_groups(struct xlat *x)
+{
+	x->ngroups = 0;
+	for (unsigned i = 0; i < x->n; i++)
+		x->insn[i].group = -1;
+	x_groups_find(x);
+	liveness(x);
+}
+
+/* The body for several turns, in front of the general one. */
+static bool lower_loop(struct xlat *x, unsigned live)
+{
+	uint8_t *miss[LOOP_MISSES];
+	unsigned n, slot;
+
+	x_flags_clobber(x, live);
+	slot = x->slot;
+	n = x_loop_head(x, miss);
+	x_groups_find(x); /* of the other accesses */
+	liveness(x);
+	x->loop_live = x->insn[0].live_in & live;
+	x_flags_to_host(x, x->loop_live);
+	x->host &= x->loop_live;
+	x->slot = 0; /* not so in the second turn */
+	x->loop_top = x->e.p;
+	if (!lower_body(x))
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		e_patch(miss[i], x->e.p);
+	x->loop_turns = 0;
+	x->vec_loaded = false;
+	x->host = 0;
+	x->slot = slot;
+	find_groups(x);
+	return true;
+}
+
+static bool lower_block(struct xlat *x)
+{
+	unsigned live = x->insn[0].live_in;
+
+	emit_head(x, live);
+	if (x_loop_find(x) && !lower_loop(x, live))
+		return false;
+	return lower_body(x);
+}
+
 /* Keep where each instruction's code is. */
 static void keep_sites(struct xlat *x)
 {
 	struct jit *j = x->j;
-	size_t size = x->i * sizeof(struct jit_site);
+	size_t size = x->nsites * sizeof(struct jit_site);
 
 	j->arena_used = ALIGN_UP(j->arena_used, (size_t)8);
 	x->b->site = (struct jit_site *)(void *)(j->arena + j->arena_used);
-	x->b->nsites = x->i; /* an unsupported last instruction has none */
+	x->b->nsites = x->nsites; /* an unsupported last instruction has none */
 	memcpy(x->b->site, x->site, size);
 	j->arena_used += size;
 	x->b->hot_end = x->e.p;
@@ -411,10 +464,8 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 			insn[0].kind = K_UNSUPPORTED;
 			insn[0].f_read = insn[0].f_written = insn[0].f_touched = 0;
 		}
-		x_groups_find(x);
-		liveness(x);
+		find_groups(x);
 		b->hot = x->e.p;
-		emit_head(x, x->insn[0].live_in);
 		if (lower_block(x))
 			break;
 		/* The instruction that could not be done ends a shorter block, or is one that its handler runs. */

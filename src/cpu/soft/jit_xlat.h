@@ -95,9 +95,12 @@ struct xgroup {
 	uint8_t align;
 	bool write; /* one of them does */
 	int slot;
-	unsigned head; /* instruction */
+	unsigned head;		/* instruction; GROUP_LOOP: looked up before the loop, which has these too: */
+	bool base_in, index_in; /* the slot has the base or index register's part of the address too */
+	int32_t stride;
 };
-#define XLAT_GROUPS    32
+#define GROUP_LOOP     ~0u
+#define XLAT_GROUPS    48
 #define GROUP_SEARCHED 64 /* numbers during the search */
 
 struct xlat {
@@ -120,15 +123,20 @@ struct xlat {
 	bool single; /* no groups */
 	struct xgroup group[XLAT_GROUPS];
 	unsigned ngroups;
-	unsigned ntsc;	 /* lockstep: RDTSC so far */
-	bool w32;	 /* 32-bit code */
-	bool vec_loaded; /* on every path to here in this block */
+	int rax_group;	     /* whose addend rax has; -1: none */
+	unsigned loop_turns; /* jit_loop.c; 0: this is not a loop's body with lookups before it */
+	const uint8_t *loop_top;
+	unsigned loop_live; /* flags needed there */
+	unsigned ntsc;	    /* lockstep: RDTSC so far */
+	bool w32;	    /* 32-bit code */
+	bool vec_loaded;    /* on every path to here in this block */
 	/* code bytes looked at */
 	struct {
 		uint16_t off, len;
 	} range[XLAT_RANGES];
 	unsigned nranges;
-	struct jit_site site[JIT_MAX_INSNS];
+	struct jit_site site[2 * JIT_MAX_INSNS];
+	unsigned nsites;
 	uint8_t code[PAGE_SIZE + 16]; /* copy of the page */
 };
 
@@ -141,6 +149,11 @@ static inline int home_of(unsigned guest)
 static inline struct hmem slot_of(unsigned guest)
 {
 	return h_slot(guest == R_R11 ? SLOT_R11 : guest == R_R14 ? SLOT_R14 : SLOT_R15);
+}
+
+static inline struct jit_site *x_site(struct xlat *x)
+{
+	return &x->site[x->nsites - 1];
 }
 
 static inline void x_swap(struct xlat *x)
@@ -178,13 +191,22 @@ void x_group_addend(struct xlat *x, const struct xinsn *in, const ZydisDecodedOp
 		    enum mmu_access a);
 static inline bool x_group_head(const struct xlat *x, const struct xinsn *in)
 {
-	return &x->insn[x->group[in->group].head] == in;
+	return x->group[in->group].head == (unsigned)(in - x->insn);
 }
 /* Its access was looked up before: it cannot fault and leaves the flags alone. */
 static inline bool x_group_member(const struct xlat *x, const struct xinsn *in)
 {
 	return in->group >= 0 && !x_group_head(x, in);
 }
+
+/* jit_loop.c */
+/* The block is a loop with accesses that one lookup can serve for several turns: x->group is for that body. */
+bool x_loop_find(struct xlat *x);
+#define LOOP_MISSES (3 * LOOP_SLOTS)
+/* The lookups; jumps to where they cannot be made are in miss[]. Destroys flags, rax, rcx. Returns their number. */
+unsigned x_loop_head(struct xlat *x, uint8_t *miss[LOOP_MISSES]);
+/* The branch that closes the loop. */
+void x_loop_end(struct xlat *x, struct xinsn *in);
 
 /* jit_memop.c */
 /* Cold code, rcx = linear address: call for help, resume or leave. */
