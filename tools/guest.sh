@@ -43,6 +43,18 @@ guest_i686()
 	busybox=$dir/root/bin/busybox
 }
 
+# guest_own_kernel : the kernel KELVIN_LAB_KERNEL with the modules in KELVIN_LAB_MODULES (else /lib/modules/VERSION, from a
+# name that ends in -VERSION).
+guest_own_kernel()
+{
+	local name=${KELVIN_LAB_KERNEL##*/}
+	kernel=$KELVIN_LAB_KERNEL
+	kernel_elf=$kernel
+	kernel_modules=${KELVIN_LAB_MODULES:-/lib/modules/${name#*-}}
+	busybox=/bin/busybox
+	[ -e "$kernel_modules/modules.dep" ] || die "no modules of '$kernel' in '$kernel_modules' (guest.modules names the folder that has modules.dep)"
+}
+
 # guest_memtest : Debian's memtest86+. Sets memtest32 and memtest64, images for -kernel.
 guest_memtest()
 {
@@ -70,6 +82,7 @@ guest_kernel()
 	cloud) meta=linux-image-cloud-amd64 ;;
 	full) meta=linux-image-amd64 ;;
 	i686) guest_i686; return ;;
+	own) guest_own_kernel; return ;;
 	*) die "no kernel flavour '$flavour' (cloud, full, i686)" ;;
 	esac
 	if [ ! -f "$dir/done" ]; then

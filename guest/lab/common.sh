@@ -6,13 +6,16 @@ set -e
 lab="$LAB_DIR/lab-agent"
 die() { echo "$*"; exit 1; }
 
-# The disk that may be written, and the root image (read-only), by what the kernel says of them.
+# The disk that may be written, and the root image (read-only), by what the kernel says of them. In an image that
+# booted by itself (LAB_BOOTED) its own disk is not meant.
 find_disks()
 {
-	rootdev= LAB_DISK=
+	rootdev= LAB_DISK= bootdev=
+	[ -z "$LAB_BOOTED" ] || bootdev=$(awk '$2 == "/" { sub("^/dev/", "", $1); sub("[0-9]*$", "", $1); print $1; exit }' /proc/mounts)
 	for try in $(seq 400); do
 		for d in /sys/block/vd* /sys/block/sd* /sys/block/hd*; do
 			[ -e "$d/size" ] && [ "$(cat "$d/size")" -gt 0 ] || continue
+			[ "${d##*/}" != "$bootdev" ] || continue
 			if [ "$(cat "$d/ro")" = 1 ]; then rootdev=/dev/${d##*/}; else LAB_DISK=/dev/${d##*/}; fi
 		done
 		[ -n "$LAB_WANT_DISK" ] && [ -z "$LAB_DISK" ] || { [ -n "$LAB_ROOT" ] && [ -z "$rootdev" ]; } || break
@@ -27,7 +30,14 @@ find_disks()
 enter_root()
 {
 	mkdir -p /lower /upper /new
-	mount -t ext4 -o ro,noload "$rootdev" /lower || die "the root image on $rootdev cannot be mounted"
+	# The whole disk, or the first of its partitions that has programs.
+	found=
+	for part in "$rootdev" "$rootdev"?*; do
+		mount -t ext4 -o ro,noload "$part" /lower 2>/dev/null || continue
+		[ -e /lower/bin/sh ] && found=1 && break
+		umount /lower
+	done
+	[ -n "$found" ] || die "no ext4 file system with programs is on the root image $rootdev"
 	mount -t tmpfs upper /upper
 	mkdir -p /upper/data /upper/work
 	mount -t overlay -o lowerdir=/lower,upperdir=/upper/data,workdir=/upper/work overlay /new || die "overlay cannot be mounted"
@@ -67,5 +77,5 @@ drop_caches() { sync; echo 3 >/proc/sys/vm/drop_caches 2>/dev/null || true; }
 if [ "$LAB_SIDE" = guest ] && [ -z "$LAB_ENTERED" ]; then
 	find_disks
 	if [ -n "$LAB_DISK" ]; then tune_disk; fi
-	if [ -n "$LAB_ROOT" ]; then enter_root; fi
+	if [ -n "$LAB_ROOT" ] && [ -z "$LAB_BOOTED" ]; then enter_root; fi
 fi

@@ -149,39 +149,54 @@ static bool same_but(json_t *a, json_t *b, const char *but)
 	return true;
 }
 
-/* The effect of a level against another: in each block the mean log ratio over all pairs of cells that differ in it
- * alone. */
+/* Log ratios of a pair of cells in all blocks go to logs[]; false when one is missing. */
+static bool pair_logs(const struct work *w, const struct cell *a, const struct cell *b, const bool *use, double *logs)
+{
+	size_t n = 0;
+
+	for (unsigned block = 0; block < w->blocks; block++) {
+		double p = value_at(w, block, a), q = value_at(w, block, b);
+		if (!use[block])
+			continue;
+		if (!(p > 0 && q > 0))
+			return false;
+		logs[n++] = log(q / p);
+	}
+	return true;
+}
+
+static bool differs_in(const struct cell *a, const struct cell *b, const char *factor, json_t *from, json_t *to)
+{
+	return !a->twin && !b->twin && !a->host && !b->host && json_equal(json_object_get(a->levels, factor), from) &&
+	       json_equal(json_object_get(b->levels, factor), to) && same_but(a->levels, b->levels, factor);
+}
+
+/*
+ * The effect of a level against another: the mean log ratio over all pairs of cells that differ in it alone, over the
+ * blocks where at least one pair is complete and the pairs that are complete in all of these.
+ */
 static struct stats_ratio effect(const struct work *w, const char *factor, json_t *from, json_t *to)
 {
 	const struct matrix *m = &w->j->matrix;
-	double *one = calloc(w->blocks + 1, sizeof(*one)), *y = calloc(w->blocks + 1, sizeof(*y));
-	size_t n = 0;
+	double *logs = calloc((size_t)(w->blocks + 1) * m->n, sizeof(*logs));
+	bool *use = calloc(w->blocks + 1, sizeof(*use));
+	size_t pairs = 0, n = 0;
 
-	for (unsigned block = 0; one && y && block < w->blocks; block++) {
-		double sum = 0;
-		unsigned pairs = 0;
-		for (size_t i = 0; i < m->n; i++)
-			for (size_t k = 0; k < m->n; k++) {
-				const struct cell *a = &m->cell[i], *b = &m->cell[k];
-				if (a->twin || b->twin || a->host || b->host ||
-				    !json_equal(json_object_get(a->levels, factor), from) ||
-				    !json_equal(json_object_get(b->levels, factor), to) ||
-				    !same_but(a->levels, b->levels, factor))
-					continue;
-				double p = value_at(w, block, a), q = value_at(w, block, b);
-				if (p > 0 && q > 0) {
-					sum += log(q / p);
-					pairs++;
-				}
-			}
-		if (pairs) {
-			one[n] = 1;
-			y[n++] = exp(sum / pairs);
-		}
+	for (size_t i = 0; logs && use && i < m->n * m->n; i++) {
+		const struct cell *a = &m->cell[i / m->n], *b = &m->cell[i % m->n];
+		for (unsigned block = 0; block < w->blocks && differs_in(a, b, factor, from, to); block++)
+			use[block] |= value_at(w, block, a) > 0 && value_at(w, block, b) > 0;
 	}
-	struct stats_ratio r = stats_ratio(one, y, n, w->j->seed);
-	free(one);
-	free(y);
+	for (unsigned block = 0; use && block < w->blocks; block++)
+		n += use[block];
+	for (size_t i = 0; logs && use && n && i < m->n * m->n; i++) {
+		const struct cell *a = &m->cell[i / m->n], *b = &m->cell[i % m->n];
+		if (differs_in(a, b, factor, from, to))
+			pairs += pair_logs(w, a, b, use, logs + pairs * n);
+	}
+	struct stats_ratio r = stats_pooled(logs, pairs, n, w->j->seed);
+	free(logs);
+	free(use);
 	return r;
 }
 
@@ -390,11 +405,7 @@ static void explain_effect(const struct work *w, json_t *o, const char *factor, 
 	for (size_t i = 0; i < m->n; i++)
 		for (size_t k = 0; k < m->n; k++) {
 			const struct cell *a = &m->cell[i], *b = &m->cell[k];
-			if (a->twin || b->twin || a->host || b->host ||
-			    !json_equal(json_object_get(a->levels, factor), from) ||
-			    !json_equal(json_object_get(b->levels, factor), to) ||
-			    !same_but(a->levels, b->levels, factor) || !(value_at(w, 0, a) > 0) ||
-			    !(value_at(w, 0, b) > 0))
+			if (!differs_in(a, b, factor, from, to) || !(value_at(w, 0, a) > 0) || !(value_at(w, 0, b) > 0))
 				continue;
 			explain(w, o, a, b);
 			return;

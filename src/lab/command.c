@@ -101,7 +101,31 @@ static int add_disk(struct command *m, const struct cell *c, const struct trial_
 	return args(m, "-drive", text);
 }
 
-int command_make(struct command *m, const struct experiment *e, const struct cell *c, const struct bench_files *f,
+/* The lab's kernel and agent, or the image's own loader and the seed. */
+static int add_system(struct command *m, const struct cell *c, const struct bench_files *f,
+		      const struct trial_system *s)
+{
+	int ret = 0;
+
+	if (s->firmware) {
+		ret = args(m, "-drive", paths_text("file=%s,format=qcow2,if=virtio", s->overlay));
+		if (!ret)
+			ret =
+			    args(m, "-drive", paths_text("file=%s/seed.iso,format=raw,if=virtio,readonly=on", f->work));
+		return ret;
+	}
+	ret = args(m, "-kernel", strdup(f->kernel));
+	if (!ret)
+		ret = args(m, "-initrd", strdup(f->initrd));
+	if (!ret)
+		ret = args(m, "-append",
+			   paths_text("console=ttyS0 quiet panic=-1 %s", cell_setting(c, "guest.append", "")));
+	if (!ret && s->root)
+		ret = args(m, "-drive", paths_text("file=%s,format=%s,if=virtio,readonly=on", s->root, s->format));
+	return ret;
+}
+
+int command_make(struct command *m, const struct cell *c, const struct bench_files *f, const struct trial_system *s,
 		 const struct trial_disk *d, struct err *err)
 {
 	char *path = NULL;
@@ -129,12 +153,7 @@ int command_make(struct command *m, const struct experiment *e, const struct cel
 	for (size_t i = 0; i < ARRAY_SIZE(fixed) && !ret; i++)
 		ret = arg(m, strdup(fixed[i]));
 	if (!ret)
-		ret = args(m, "-kernel", strdup(f->kernel));
-	if (!ret)
-		ret = args(m, "-initrd", strdup(f->initrd));
-	if (!ret)
-		ret = args(m, "-append",
-			   paths_text("console=ttyS0 quiet panic=-1 %s", cell_setting(c, "guest.append", "")));
+		ret = add_system(m, c, f, s);
 	if (!ret)
 		ret = args(m, "-chardev", paths_text("file,id=console,path=%s/console", f->sockets));
 	if (!ret)
@@ -147,8 +166,6 @@ int command_make(struct command *m, const struct experiment *e, const struct cel
 		ret = args(m, "-chardev", paths_text("socket,id=lab,path=%s/lab", f->sockets));
 	if (!ret)
 		ret = args(m, "-device", strdup("virtserialport,chardev=lab,name=org.kelvin.lab"));
-	if (!ret && f->root && e->workload->flags & WORKLOAD_ROOT)
-		ret = args(m, "-drive", paths_text("file=%s,format=raw,if=virtio,readonly=on", f->root));
 	if (!ret && d->path)
 		ret = add_disk(m, c, d);
 	return ret ? err_set_errno(err, ret, "command line") : 0;

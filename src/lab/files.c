@@ -32,8 +32,8 @@ static char *cache_folder(void)
 }
 
 /* Runs guest/lab/prepare and takes its NAME=PATH lines; its progress goes to our stderr. */
-static int run_prepare(struct bench_files *f, const struct paths *p, const char *flavour, unsigned flags,
-		       char **initramfs, struct err *err)
+static int run_prepare(struct bench_files *f, const struct paths *p, const char *flavour, const char *modules,
+		       unsigned flags, char **initramfs, struct err *err)
 {
 	static const struct {
 		const char *name;
@@ -43,8 +43,16 @@ static int run_prepare(struct bench_files *f, const struct paths *p, const char 
 		     {"source", offsetof(struct bench_files, source)}};
 	char line[5000];
 
-	if (strspn(flavour, "abcdefghijklmnopqrstuvwxyz") != strlen(flavour))
-		return err_set(err, -EINVAL, "guest.kernel '%s' (cloud, full)", flavour);
+	/* A kernel of the user's: prepare takes its modules from the folder beside, or from /lib/modules. */
+	if (*flavour == '/') {
+		if (access(flavour, R_OK))
+			return err_set_errno(err, -errno, "guest.kernel '%s'", flavour);
+		setenv("KELVIN_LAB_KERNEL", flavour, 1);
+		setenv("KELVIN_LAB_MODULES", modules, 1);
+		flavour = "own";
+	} else if (strcmp(flavour, "cloud") && strcmp(flavour, "full")) {
+		return err_set(err, -EINVAL, "guest.kernel is cloud, full or the path of a kernel, not '%s'", flavour);
+	}
 	setenv("KELVIN_CACHE", f->cache, 1);
 	setenv("KELVIN_LAB_SHARE", p->share, 1);
 	char *command =
@@ -118,20 +126,40 @@ static void link_sockets(const struct bench_files *f)
 	free(link);
 }
 
+/* Loop devices over a disk that a killed run left. */
+static void detach_loops(const struct bench_files *f)
+{
+	char *argv[] = {
+	    "bash",
+	    "-c",
+	    "losetup -j \"$1/disk.raw\" 2>/dev/null | while IFS=: read -r d rest; do losetup -d \"$d\"; done",
+	    "-",
+	    f->work,
+	    NULL};
+	char *disk = paths_text("%s/disk.raw", f->work);
+
+	if (disk && access(disk, F_OK) == 0)
+		spawn_wait(argv, NULL);
+	free(disk);
+}
+
 int files_prepare(struct bench_files *f, const struct experiment *e, const char *dir, struct err *err)
 {
 	const struct paths *p = paths_find(err);
 	unsigned flags = e->workload->flags;
 	const char *flavour = json_string_value(json_object_get(e->settings, "guest.kernel"));
+	const char *modules = json_string_value(json_object_get(e->settings, "guest.modules"));
 	char sockets[100], *initramfs = NULL;
 	const char *tmp = getenv("TMPDIR");
 	char *whole = realpath(dir, NULL);
 
 	if (!p || !whole)
 		return p ? err_set_errno(err, -errno, "'%s'", dir) : -ENOENT;
-	if (json_object_get(e->factors, "guest.kernel"))
-		return err_set(err, -ENOTSUP,
-			       "guest.kernel cannot be a factor yet: run once with each --fix guest.kernel=...");
+	static const char *const fixed[] = {"guest.kernel", "guest.modules"};
+	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
+		if (json_object_get(e->factors, fixed[i]))
+			return err_set(err, -ENOTSUP, "%s cannot be a factor: run once with each --fix %s=...",
+				       fixed[i], fixed[i]);
 	f->work = paths_text("%s/work", whole);
 	free(whole);
 	f->cache = cache_folder();
@@ -144,14 +172,18 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	if ((mkdir(f->work, 0755) && errno != EEXIST) || (mkdir(f->cache, 0755) && errno != EEXIST))
 		return err_set_errno(err, -errno, "cannot make the folders '%s' and '%s'", f->work, f->cache);
 	link_sockets(f);
+	/* The user's image takes the place of the lab's. */
+	if (json_object_get(e->settings, "guest.image"))
+		flags &= ~WORKLOAD_ROOT;
 	/* What a run that was killed had changed. */
+	detach_loops(f);
 	tune_restore(f);
 	/* Buses other than virtio need drivers that only Debian's full kernel has. */
 	int ret = run_prepare(f, p,
 			      flavour		      ? flavour
 			      : flags & WORKLOAD_DISK ? "full"
 						      : "cloud",
-			      flags, &initramfs, err);
+			      modules ? modules : "", flags, &initramfs, err);
 	if (!ret)
 		ret = make_tools(f, p, initramfs, err);
 	free(initramfs);

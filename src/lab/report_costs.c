@@ -103,7 +103,7 @@ void report_costs_text(json_t *a, struct textbuf *out)
 			       !strcmp(text_of(p, "per"), "request") ? "for each request" : "for the whole phase");
 		json_array_foreach(json_object_get(p, "cells"), k, c) {
 			const char *separator = "  ", *last = NULL;
-			textbuf_printf(out, "  %-34.48s", text_of(c, "label"));
+			textbuf_printf(out, "  %-34.76s", text_of(c, "label"));
 			for (size_t s = 0; s < sizeof(shown) / sizeof(shown[0]); s++) {
 				json_t *v = json_object_get(json_object_get(c, "values"), shown[s].key);
 				if (!json_is_number(v) || json_number_value(v) <= 0 ||

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/util.h"
 #include "lab/analyse.h"
 #include "lab/paths.h"
 #include "lab/report.h"
@@ -34,21 +35,25 @@ static void pad(struct textbuf *out, size_t start, size_t width)
 static void metric_text(json_t *m, struct textbuf *out)
 {
 	json_t *c;
-	size_t i;
+	size_t i, wide = 20;
+
+	json_array_foreach(json_object_get(m, "cells"), i, c) {
+		wide = MAX(wide, MIN(strlen(text_of(c, "label")), 76u));
+	}
 
 	textbuf_printf(out, "\n%s (%s, %s is better)\n", text_of(m, "name"), text_of(m, "unit"), text_of(m, "better"));
-	textbuf_printf(out, "  %-34s %3s  %-26s %-9s %-23s %s\n", "cell", "n", "mean [95 % interval]", "median",
-		       "to the reference", "to the host");
+	textbuf_printf(out, "  %-*s %3s  %-26s %-9s %-26s %s\n", (int)wide, "cell", "n", "mean [95 % interval]",
+		       "median", "to the reference", "to the host");
 	json_array_foreach(json_object_get(m, "cells"), i, c) {
 		size_t start = out->len;
-		textbuf_printf(out, "  %-34.48s %3d  ", text_of(c, "label"),
+		textbuf_printf(out, "  %-*.76s %3d  ", (int)wide, text_of(c, "label"),
 			       (int)json_integer_value(json_object_get(c, "n")));
 		if (!json_is_number(json_object_get(c, "mean"))) {
 			textbuf_printf(out, "no result (see below)\n");
 			continue;
 		}
 		interval_text(out, json_number_value(json_object_get(c, "mean")), json_object_get(c, "ci"));
-		pad(out, start, 68);
+		pad(out, start, wide + 35);
 		textbuf_printf(out, "%-9.4g ", json_number_value(json_object_get(c, "median")));
 		start = out->len;
 		json_t *r = json_object_get(c, "to_reference"), *h = json_object_get(c, "to_host");
@@ -56,7 +61,7 @@ static void metric_text(json_t *m, struct textbuf *out)
 			interval_text(out, json_number_value(json_object_get(r, "ratio")), json_object_get(r, "ci"));
 		else
 			textbuf_printf(out, "%s", !strcmp(text_of(c, "kind"), "reference") ? "1 (reference)" : "");
-		pad(out, start, 24);
+		pad(out, start, 27);
 		if (json_is_number(json_object_get(h, "ratio")))
 			interval_text(out, json_number_value(json_object_get(h, "ratio")), json_object_get(h, "ci"));
 		textbuf_printf(out, "\n");

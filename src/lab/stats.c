@@ -104,32 +104,73 @@ struct stats_summary stats_summary(const double *x, size_t n, uint64_t seed)
 	return s;
 }
 
-struct stats_ratio stats_ratio(const double *a, const double *b, size_t n, uint64_t seed)
+/* As bootstrap(), each pair's blocks drawn anew. */
+static struct stats_interval bootstrap_pairs(const double *logs, size_t pairs, size_t n, uint64_t seed)
+{
+	struct stats_random r = {seed};
+	double *means = malloc(STATS_BOOTSTRAP * sizeof(*means));
+	struct stats_interval out = {NAN, NAN};
+
+	for (size_t b = 0; means && b < STATS_BOOTSTRAP; b++) {
+		double sum = 0;
+		for (size_t p = 0; p < pairs; p++)
+			for (size_t i = 0; i < n; i++)
+				sum += logs[p * n + stats_random_below(&r, n)];
+		means[b] = sum / (double)(pairs * n);
+	}
+	if (means) {
+		gsl_sort(means, 1, STATS_BOOTSTRAP);
+		out.low = gsl_stats_quantile_from_sorted_data(means, 1, STATS_BOOTSTRAP, 0.025);
+		out.high = gsl_stats_quantile_from_sorted_data(means, 1, STATS_BOOTSTRAP, 0.975);
+	}
+	free(means);
+	return out;
+}
+
+struct stats_ratio stats_pooled(const double *logs, size_t pairs, size_t n, uint64_t seed)
 {
 	struct stats_ratio r = {
 	    .n = n, .ratio = NAN, .median = NAN, .sd = NAN, .p = 1, .p_family = 1, .detectable = INFINITY};
-	double *logs = n ? malloc(n * sizeof(*logs)) : NULL;
+	double part = 0, squares = 0;
 
 	r.t = r.boot = r.joint = (struct stats_interval){NAN, NAN};
-	if (!logs)
+	if (!n || !pairs)
 		return r;
-	for (size_t i = 0; i < n; i++)
-		logs[i] = log(b[i] / a[i]);
-	double mean = gsl_stats_mean(logs, 1, n);
+	double mean = gsl_stats_mean(logs, 1, n * pairs);
 	r.ratio = exp(mean);
-	r.median = exp(median_of(logs, n));
-	if (n >= 2) {
-		r.sd = gsl_stats_sd_m(logs, 1, n, mean);
-		struct stats_interval t = t_interval(mean, r.sd, n, 0.05), boot = bootstrap(logs, n, seed);
-		r.t = (struct stats_interval){exp(t.low), exp(t.high)};
-		r.boot = (struct stats_interval){exp(boot.low), exp(boot.high)};
-		double se = r.sd / sqrt((double)n);
-		/* Identical measurements: equal means no evidence, unequal ones all of it. */
-		if (se > 0)
-			r.p = 2 * gsl_cdf_tdist_Q(fabs(mean) / se, (double)(n - 1));
-		else
-			r.p = mean == 0 ? 1 : 0;
+	r.median = exp(median_of(logs, n * pairs));
+	if (n < 2)
+		return r;
+	for (size_t p = 0; p < pairs; p++) {
+		double v = gsl_stats_variance(logs + p * n, 1, n) / (double)n;
+		part += v;
+		squares += v * v;
 	}
+	r.se = sqrt(part) / (double)pairs;
+	r.df = squares > 0 ? part * part / squares * (double)(n - 1) : (double)(n - 1);
+	r.sd = r.se * sqrt((double)n);
+	double half = gsl_cdf_tdist_Pinv(0.975, r.df) * r.se;
+	r.t = (struct stats_interval){exp(mean - half), exp(mean + half)};
+	if (seed) {
+		struct stats_interval boot =
+		    pairs == 1 ? bootstrap(logs, n, seed) : bootstrap_pairs(logs, pairs, n, seed);
+		r.boot = (struct stats_interval){exp(boot.low), exp(boot.high)};
+	}
+	/* Identical measurements: equal means no evidence, unequal ones all of it. */
+	if (r.se > 0)
+		r.p = 2 * gsl_cdf_tdist_Q(fabs(mean) / r.se, r.df);
+	else
+		r.p = mean == 0 ? 1 : 0;
+	return r;
+}
+
+struct stats_ratio stats_ratio(const double *a, const double *b, size_t n, uint64_t seed)
+{
+	double *logs = n ? malloc(n * sizeof(*logs)) : NULL;
+
+	for (size_t i = 0; logs && i < n; i++)
+		logs[i] = log(b[i] / a[i]);
+	struct stats_ratio r = stats_pooled(logs, 1, logs ? n : 0, seed);
 	free(logs);
 	return r;
 }
@@ -196,11 +237,9 @@ void stats_judge(struct stats_ratio *r, size_t n, double alpha, double tolerance
 		verdict[i] = STATS_UNKNOWN;
 		if (c->n < 2)
 			continue;
-		struct stats_interval j = t_interval(mean, c->sd, c->n, alpha / (double)n);
-		c->joint = (struct stats_interval){exp(j.low), exp(j.high)};
-		double df = (double)(c->n - 1), se = c->sd / sqrt((double)c->n);
-		c->detectable =
-		    exp(se * (gsl_cdf_tdist_Pinv(1 - alpha / (double)n / 2, df) + gsl_cdf_tdist_Pinv(POWER, df)));
+		double t = gsl_cdf_tdist_Pinv(1 - alpha / (double)n / 2, c->df);
+		c->joint = (struct stats_interval){exp(mean - t * c->se), exp(mean + t * c->se)};
+		c->detectable = exp(c->se * (t + gsl_cdf_tdist_Pinv(POWER, c->df)));
 		if (c->p_family <= alpha)
 			verdict[i] = c->ratio < 1 ? STATS_LESS : STATS_MORE;
 		else if (c->joint.low >= 1 / (1 + tolerance) && c->joint.high <= 1 + tolerance)

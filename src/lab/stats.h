@@ -33,6 +33,7 @@ struct stats_ratio {
 	size_t n;
 	double ratio, median;	       /* geometric mean and median of the block ratios */
 	double sd;		       /* of the logs */
+	double se, df;		       /* standard error of log(ratio), and its degrees of freedom */
 	struct stats_interval t, boot; /* 95 % for this comparison alone */
 	struct stats_interval joint;   /* at `level` for the whole family and all looks; set by stats_judge */
 	double p, p_family;	       /* two-sided; p_family is Holm's, set by stats_judge */
@@ -40,6 +41,13 @@ struct stats_ratio {
 };
 /* a and b are positive; seed 0: no bootstrap (NAN); n >= 1 (with n < 2 only ratio and median are known, p = 1). */
 struct stats_ratio stats_ratio(const double *a, const double *b, size_t n, uint64_t seed);
+
+/*
+ * The mean effect over `pairs` pairs of cells, each measured in n blocks: logs[p * n + b] is the log ratio of pair p in
+ * block b. The noise is what repetition shows within each pair, not what makes the pairs differ from each other;
+ * degrees of freedom after Satterthwaite. With one pair this is stats_ratio.
+ */
+struct stats_ratio stats_pooled(const double *logs, size_t pairs, size_t n, uint64_t seed);
 
 /* The same for two samples that share no blocks (Welch's t on logs); ratio of geometric means. */
 struct stats_ratio stats_unpaired(const double *a, size_t na, const double *b, size_t nb);

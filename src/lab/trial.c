@@ -37,6 +37,7 @@ struct trial {
 	const struct cell *c;
 	struct bench_files *f;
 	struct trial_disk disk;
+	struct trial_system system;
 	struct command command;
 	struct qmp_client qmp;
 	bool has_qmp;
@@ -184,6 +185,7 @@ static void send_job(struct trial *t)
 	json_object_set_new(env, "LAB_SIDE", json_string(host ? "host" : "guest"));
 	json_object_set_new(env, "LAB_DIR", json_string(host && !root ? t->f->tools : "/lab"));
 	json_object_set_new(env, "LAB_ROOT", json_string(root ? "1" : ""));
+	json_object_set_new(env, "LAB_BOOTED", json_string(t->system.firmware ? "1" : ""));
 	json_object_set_new(env, "LAB_WANT_DISK", json_string(t->disk.path ? "1" : ""));
 	if (host) {
 		char *scratch = paths_text("%s/scratch", t->f->work);
@@ -310,6 +312,17 @@ static void on_phase(struct trial *t, json_t *o)
 	reply(t, json_pack("{s:i}", "go", 1));
 }
 
+/* How many requests a phase was, from a program that says it when all is over. */
+static void on_operations(struct trial *t, json_t *o)
+{
+	const char *of = json_string_value(json_object_get(o, "of"));
+	json_t *n = json_object_get(o, "operations"),
+	       *inside = json_object_get(of ? json_object_get(t->phases, of) : NULL, "inside");
+
+	if (json_number_value(n) > 0 && json_is_object(inside))
+		json_object_set(inside, "operations", n);
+}
+
 static void on_metric(struct trial *t, json_t *o)
 {
 	const char *name = json_string_value(json_object_get(o, "metric"));
@@ -360,6 +373,8 @@ static void on_line(struct trial *t, const char *line, size_t n)
 		on_hello(t, o);
 	else if (json_object_get(o, "mark"))
 		on_begin(t);
+	else if (json_object_get(o, "operations"))
+		on_operations(t, o);
 	else if (json_object_get(o, "phase"))
 		on_phase(t, o);
 	else if (json_object_get(o, "metric"))
@@ -426,7 +441,7 @@ static int start_guest(struct trial *t, struct err *err)
 	t->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (t->listener < 0 || bind(t->listener, (struct sockaddr *)&a, sizeof(a)) || listen(t->listener, 1))
 		return err_set_errno(err, -errno, "the lab's socket '%s'", a.sun_path);
-	int ret = command_make(&t->command, t->e, t->c, t->f, &t->disk, err);
+	int ret = command_make(&t->command, t->c, t->f, &t->system, &t->disk, err);
 	if (ret)
 		return ret;
 	t->started = now_s();
@@ -464,7 +479,8 @@ static int start_host(struct trial *t, struct err *err)
 	argv[n++] = "bash";
 	argv[n++] = script;
 	argv[n++] = t->f->tools;
-	argv[n++] = root ? t->f->root : "";
+	/* Only a raw image can be mounted here; the agent's own programs stand in for others, and host-root says so. */
+	argv[n++] = !root ? "" : t->system.root && !strcmp(t->system.format, "raw") ? t->system.root : "/dev/null";
 	argv[n++] = t->f->work;
 	argv[n++] = bytes;
 	argv[n++] = group;
@@ -588,6 +604,7 @@ static void finish(struct trial *t)
 	if (t->log)
 		fclose(t->log);
 	disk_remove(&t->disk);
+	system_remove(&t->system);
 	json_decref(t->before);
 	textbuf_free(&t->in);
 }
@@ -607,6 +624,8 @@ json_t *trial_run(const struct experiment *e, const struct cell *c, struct bench
 	/* A full disk may have room again in the next block: not refused for good. */
 	if (ret)
 		fail(&t, "failed", "%s", err.msg);
+	if (!ret)
+		ret = system_make(&t.system, e, c, f, &err);
 	if (!ret)
 		ret = tune_apply(c, f, &err);
 	if (!ret)

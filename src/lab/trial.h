@@ -49,6 +49,16 @@ int image_overlay(const char *image, const char *overlay, struct err *err);
 int tune_apply(const struct cell *c, const struct bench_files *f, struct err *err);
 void tune_restore(const struct bench_files *f);
 
+/* system.c: what the guest runs. */
+struct trial_system {
+	bool firmware; /* the image boots by itself, the seed brings the agent */
+	char *root;    /* image with the programs, or NULL: none are needed */
+	char *format, *overlay;
+};
+int system_make(struct trial_system *s, const struct experiment *e, const struct cell *c, const struct bench_files *f,
+		struct err *err);
+void system_remove(struct trial_system *s);
+
 /* command.c: the monitor's command line for a cell. */
 struct vmm_ops;
 struct command {
@@ -57,7 +67,7 @@ struct command {
 	size_t n;
 	bool kvm;
 };
-int command_make(struct command *m, const struct experiment *e, const struct cell *c, const struct bench_files *f,
+int command_make(struct command *m, const struct cell *c, const struct bench_files *f, const struct trial_system *s,
 		 const struct trial_disk *d, struct err *err);
 void command_free(struct command *m);
 

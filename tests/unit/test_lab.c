@@ -89,6 +89,45 @@ static void ratio_as_r(void **state)
 }
 
 /* R: p.adjust(c(0.01,0.04,0.03,0.005,0.2,0.0001), "holm"). */
+static double gauss(struct stats_random *r)
+{
+	double sum = 0;
+
+	for (int i = 0; i < 12; i++)
+		sum += (double)stats_random_below(r, 1u << 30) / (1u << 30);
+	return sum - 6;
+}
+
+/* Several pairs of cells together: one pair is the paired t, more need fewer blocks, and noise is not taken for an
+ * effect though the pairs differ from each other and are not equally steady. */
+static void pooled(void **state)
+{
+	static const double one[] = {0.1, 0.2, 0.15, 0.05};
+	struct stats_random r = {99};
+	size_t alarms = 0, found = 0;
+	enum { pairs = 6, blocks = 2, runs = 4000 };
+
+	struct stats_ratio p = stats_pooled(one, 1, 4, 1);
+	NEAR(p.df, 3.0, 1e-12);
+	/* R: t.test(c(.1,.2,.15,.05))$p.value */
+	NEAR(p.p, 0.03046617, 1e-5);
+	for (int run = 0; run < runs; run++) {
+		double logs[pairs * blocks], shifted[pairs * blocks];
+		for (size_t i = 0; i < pairs * blocks; i++) {
+			size_t pair = i / blocks;
+			/* Pairs differ, in sum they do not. */
+			double own = pair % 2 ? 0.1 : -0.1;
+			logs[i] = own + gauss(&r) * (pair < 2 ? 0.08 : 0.02);
+			shifted[i] = logs[i] + 0.25;
+		}
+		alarms += stats_pooled(logs, pairs, blocks, 0).p <= 0.05;
+		found += stats_pooled(shifted, pairs, blocks, 0).p <= 0.05;
+	}
+	print_message("false alarms %zu, found %zu of %d\n", alarms, found, runs);
+	assert_true(stats_binomial(alarms, runs).low <= 0.05);
+	assert_true(found > runs * 9 / 10);
+}
+
 static void holm_as_r(void **state)
 {
 	double p[] = {0.01, 0.04, 0.03, 0.005, 0.2, 0.0001};
@@ -557,6 +596,7 @@ int main(void)
 	    cmocka_unit_test(nist),
 	    cmocka_unit_test(summary_as_r),
 	    cmocka_unit_test(ratio_as_r),
+	    cmocka_unit_test(pooled),
 	    cmocka_unit_test(holm_as_r),
 	    cmocka_unit_test(binomial_and_welch_as_r),
 	    cmocka_unit_test(schedule),
