@@ -20,9 +20,9 @@ static uint64_t host_xcr0(void)
 	return (uint64_t)hi << 32 | lo;
 }
 
-static int create(struct guest *g, bool max)
+static int create(struct guest *g, bool max, bool share)
 {
-	struct ram_config rc = {.size = RAM_SIZE};
+	struct ram_config rc = {.size = RAM_SIZE, .share = share};
 	struct err err = {0};
 
 	memset(g, 0, sizeof(*g));
@@ -56,12 +56,17 @@ static int create(struct guest *g, bool max)
 
 int guest_create(struct guest *g)
 {
-	return create(g, false);
+	return create(g, false, false);
 }
 
 int guest_create_max(struct guest *g)
 {
-	return create(g, true);
+	return create(g, true, false);
+}
+
+int guest_create_shared(struct guest *g)
+{
+	return create(g, false, true);
 }
 
 int guest_enable_jit(struct guest *g)

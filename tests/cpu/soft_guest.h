@@ -22,6 +22,8 @@ struct guest {
 int guest_create(struct guest *g);
 /* With -cpu max as the software CPU offers it. */
 int guest_create_max(struct guest *g);
+/* As guest_create, with RAM that other processes can map. */
+int guest_create_shared(struct guest *g);
 /* Translate everything at first sight. */
 int guest_enable_jit(struct guest *g);
 void guest_destroy(struct guest *g);

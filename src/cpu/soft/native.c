@@ -30,9 +30,15 @@
 #define HOST_CS 0x33
 #define HOST_DS 0x2b
 
-#define PROMOTE_US     120u /* mean time of user code between entries to the kernel */
-#define DEMOTE_US      50u  /* mean stay */
-#define DEMOTE_STOPS   64u
+#define PROMOTE_US     120u   /* mean time of user code between entries to the kernel */
+#define WINDOW_US      10000u /* of time and cost in stays: then it is looked whether they are worth it */
+#define FIRST_SHARE    6u     /* then a sixth of the cost must be in guest code; later, with its pages mapped, all */
+#define OVERHEAD_US    6u     /* of a stop, which the process's time includes */
+#define COST_ENTRY_US  14u
+#define COST_MAPPED_US 18u /* a page fault */
+#define COST_MAP_US    4u
+#define COST_PAGE_US   1u
+#define COST_KICK_US   9u
 #define BACKOFF_MIN_US 10000u
 #define BACKOFF_MAX_US 2000000u
 
@@ -114,6 +120,8 @@ static bool context_start(struct soft_cpu *c, struct native_context *x)
 	c->n_native[NATIVE_STAT_PROCESSES]++;
 	native_map_clear(&x->map);
 	x->asid = x->global = 0;
+	memset(x->stop, 0, sizeof(x->stop));
+	x->next_stop = 0;
 	x->bad = false;
 	x->ndrops = 0;
 	x->drop_all = false;
@@ -271,6 +279,15 @@ static enum native_exit died(struct soft_cpu *c, struct native_context *x)
 	return NATIVE_RAISED;
 }
 
+static bool stopped_at(const struct native_context *x, uint64_t rip)
+{
+	for (unsigned k = 0; k < NATIVE_STOPS; k++) {
+		if (x->stop[k] == rip)
+			return true;
+	}
+	return false;
+}
+
 static enum native_exit on_signal(struct soft_cpu *c, struct native_context *x, struct native_regs *r, int sig,
 				  bool *mapped)
 {
@@ -301,6 +318,8 @@ static enum native_exit on_signal(struct soft_cpu *c, struct native_context *x, 
 		c->s.dr[6] |= DR6_BS;
 		soft_raise(c, EXC_DB);
 		return NATIVE_RAISED;
+	} else if (sig == SIGTRAP && si.si_code == TRAP_HWBKPT && stopped_at(x, r->rip)) {
+		c->n_native[NATIVE_STAT_WATCH_HITS]++;
 	} else if (sig == SIGTRAP) { /* INT3, INT1: a trap; the interpreter starts at the instruction */
 		r->rip--;
 	}
@@ -315,6 +334,7 @@ static enum native_exit stay(struct soft_cpu *c, struct native_context *x, struc
 	for (;;) {
 		enum native_stop stop;
 		enum native_exit e;
+		uint64_t start;
 		bool mapped;
 		int sig;
 
@@ -330,7 +350,10 @@ static enum native_exit stay(struct soft_cpu *c, struct native_context *x, struc
 				return NATIVE_ATTENTION;
 			continue;
 		}
+		start = clock_tsc();
 		stop = native_proc_run(&x->proc, r, &sig);
+		start = clock_tsc() - start;
+		n->useful += start > n->overhead ? start - n->overhead : 0;
 		atomic_store(&n->pid, 0);
 		atomic_fetch_add(&n->rounds, 1);
 		switch (stop) {
@@ -349,26 +372,36 @@ static enum native_exit stay(struct soft_cpu *c, struct native_context *x, struc
 	}
 }
 
-/* Is it worth it? */
-static void account(struct soft_cpu *c, struct native_hint *h, uint64_t ticks)
+/*
+ * Is it worth it? What the stay cost is reckoned, not measured: on a busy host the time between two processes says
+ * more about its other work. Ticks in guest code are as the clock gives them.
+ */
+static void account(struct soft_cpu *c, struct native_hint *h, const uint64_t before[NATIVE_STATS])
 {
 	struct native_cpu *n = c->native;
+	const uint64_t *now = c->n_native;
 
 	if (!h)
 		return;
-	h->native += ticks;
-	if (++h->stops < DEMOTE_STOPS)
+	h->cost += COST_ENTRY_US + (now[NATIVE_STAT_MAPPED] - before[NATIVE_STAT_MAPPED]) * COST_MAPPED_US +
+		   (now[NATIVE_STAT_MAPS] - before[NATIVE_STAT_MAPS]) * COST_MAP_US +
+		   (now[NATIVE_STAT_PAGES] - before[NATIVE_STAT_PAGES]) * COST_PAGE_US +
+		   (now[NATIVE_STAT_KICKS] - before[NATIVE_STAT_KICKS]) * COST_KICK_US;
+	h->useful += n->useful;
+	if (h->cost + h->useful / n->us < WINDOW_US)
 		return;
-	if (h->native < h->stops * n->demote && soft_accel_of(c)->native != NATIVE_ALWAYS) {
-		h->backoff = MIN(MAX(h->backoff * 2, n->backoff_min), n->backoff_max);
+	if (h->useful < h->cost * n->us / (h->settled ? 1 : FIRST_SHARE) && soft_accel_of(c)->native != NATIVE_ALWAYS) {
+		h->backoff = MIN(MAX(h->backoff * 2, BACKOFF_MIN_US * n->us), BACKOFF_MAX_US * n->us);
 		h->until = clock_tsc() + h->backoff;
 		h->user = h->entries = 0;
+		h->settled = false;
 		c->native_armed = false;
 		c->n_native[NATIVE_STAT_DEMOTIONS]++;
 	} else {
+		h->settled = true;
 		h->backoff /= 2;
 	}
-	h->native = h->stops = 0;
+	h->cost = h->useful = 0;
 }
 
 enum native_exit native_user_run(struct soft_cpu *c)
@@ -377,24 +410,24 @@ enum native_exit native_user_run(struct soft_cpu *c)
 	struct native_context *x;
 	struct native_regs r;
 	enum native_exit e;
-	uint64_t start;
+	uint64_t before[NATIVE_STATS];
 
 	if (!suitable(c) || !(x = context_get(c))) {
 		c->native_armed = false;
 		return NATIVE_NO;
 	}
-	if (native_map_sync(c, x) || x->bad || !xstate_out(c, &x->proc)) {
-		if (x->bad)
-			context_end(c, x);
+	if (native_map_sync(c, x) || !xstate_out(c, &x->proc)) {
+		context_end(c, x);
 		c->native_armed = false;
 		return NATIVE_NO;
 	}
 	c->n_native[NATIVE_STAT_ENTRIES]++;
 	n->current = x;
-	start = clock_tsc();
+	memcpy(before, c->n_native, sizeof(before));
+	n->useful = 0;
 	regs_out(c, &x->proc, &r);
 	e = stay(c, x, &r);
-	account(c, n->hint, clock_tsc() - start);
+	account(c, n->hint, before);
 	if (!x->proc.pid) /* died */
 		return e;
 	regs_in(c, &r);
@@ -441,7 +474,6 @@ int native_init(struct accel *a, struct err *err)
 int native_cpu_init(struct soft_cpu *c, struct err *err)
 {
 	struct soft_accel *sa = soft_accel_of(c);
-	uint64_t us = MAX(clock_tsc_khz() / 1000, 1ull);
 	struct native_cpu *n;
 
 	if (sa->native == NATIVE_OFF)
@@ -462,10 +494,9 @@ int native_cpu_init(struct soft_cpu *c, struct err *err)
 			    "state differs; user code is translated (use -cpu max)");
 		n->failed = true;
 	}
-	n->promote = PROMOTE_US * us;
-	n->demote = DEMOTE_US * us;
-	n->backoff_min = BACKOFF_MIN_US * us;
-	n->backoff_max = BACKOFF_MAX_US * us;
+	n->us = MAX(clock_tsc_khz() / 1000, 1ull);
+	n->promote = PROMOTE_US * n->us;
+	n->overhead = OVERHEAD_US * n->us;
 	n->stub_seed = clock_raw_ns() ^ (uint64_t)c->v.index << 32;
 	pthread_mutex_init(&n->lock, NULL);
 	c->native = n;

@@ -17,8 +17,9 @@
  * say what is flushed; it is unmapped before guest code runs there again.
  *
  * Never mapped writable: pages with MEM_PAGE_CODE. Never mapped executable: pages
- * with instructions that would silently give the host's answer (native_scan.c);
- * others are noted as code first, so that nobody changes them unseen.
+ * with instructions that would silently give the host's answer (native_scan.c),
+ * but for four of them that the host's debug registers watch. Executable pages
+ * are noted as code first, so that nobody changes them unseen.
  *
  * Threads: everything here is the vCPU's thread's, but native_kick and
  * native_protect_page, which any may call; struct native_cpu says what is shared.
@@ -77,6 +78,8 @@ void native_proc_command(struct native_proc *p, int64_t nr, uint64_t a0, uint64_
 			 uint64_t a4, uint64_t a5);
 /* Work through the list and empty it. 0, or -errno of the call that failed (-ESRCH: the process is gone). */
 int native_proc_flush(struct native_proc *p);
+/* Stop before the instruction at `address` from now on, by debug register n. False: this host cannot. */
+bool native_proc_stop_at(struct native_proc *p, unsigned n, uint64_t address);
 /* Run guest code until something stops it; *regs in and out, *sig the signal of NATIVE_STOP_SIGNAL. */
 enum native_stop native_proc_run(struct native_proc *p, struct native_regs *regs, int *sig);
 
@@ -98,9 +101,14 @@ struct native_map {
 
 /* ---- contexts ------------------------------------------------------------------ */
 
+/* The host's debug registers stop a process before an instruction that must not run natively. */
+#define NATIVE_STOPS 4
+
 struct native_context {
 	struct native_proc proc;
-	bool bad; /* could not be mapped as wanted: not used until its generation changes */
+	uint64_t stop[NATIVE_STOPS]; /* linear addresses, 0: free */
+	unsigned next_stop;	     /* to be taken next */
+	bool bad;		     /* could not be mapped as wanted: not used until its generation changes */
 	unsigned pcid;
 	uint64_t used, asid, global, exec_gen;
 	/* pages the guest dropped since the process last ran */
@@ -114,7 +122,8 @@ struct native_context {
 struct native_hint {
 	uint64_t cr3, user, entries; /* TSC ticks, decayed */
 	uint64_t until, backoff;     /* not native before */
-	uint64_t native, stops;	     /* ticks inside, stops that were not about mapping */
+	uint64_t cost, useful;	     /* since the last look: microseconds of overhead, ticks in guest code */
+	bool settled;		     /* its pages are mapped: more is expected */
 };
 
 struct native_cpu {
@@ -123,8 +132,9 @@ struct native_cpu {
 	uint64_t clock;			/* for `used` */
 	bool failed;
 	uint64_t host_xcr0, stub_seed;
-	uint64_t since, promote, demote, backoff_min, backoff_max; /* TSC ticks */
-	struct native_hint *hint;				   /* of the address space that runs user code */
+	uint64_t us, since, promote, overhead; /* TSC ticks; us: of a microsecond */
+	uint64_t useful;		       /* ticks of the stay in guest code */
+	struct native_hint *hint;	       /* of the address space that runs user code */
 	struct native_hint hints[NATIVE_HINTS];
 	uint8_t *xsave; /* the host kernel's image, NATIVE_XSAVE bytes */
 	size_t xsave_size;
@@ -153,9 +163,13 @@ void native_map_free(struct native_map *m);
 
 /* ---- native_scan.c ---------------------------------------------------------------- */
 
-/* Does the page (with `tail` bytes of the next one, at most 3, behind it) hold an instruction that must not run
- * natively? */
-bool native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], const uint8_t *next);
+/*
+ * The instructions of the page that must not run natively: how many, more than `max` for too many or unclear; where
+ * the first `max` begin in the page. next: NATIVE_SCAN_AFTER bytes of the page behind, NULL when it cannot be read.
+ */
+#define NATIVE_SCAN_AFTER 16u
+unsigned native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], const uint8_t *next, uint16_t *found,
+		     unsigned max);
 
 /* ---- native.c ------------------------------------------------------------------------ */
 

@@ -27,10 +27,8 @@ static struct native_hint *hint_of(struct soft_cpu *c)
 	struct native_hint *h = &n->hints[(cr3 >> PAGE_SHIFT) * 0x9e3779b97f4a7c15ull >> 56];
 
 	_Static_assert(NATIVE_HINTS == 256, "eight bits of the hash");
-	if (h->cr3 != cr3) {
-		h->cr3 = cr3;
-		h->user = h->entries = h->until = h->backoff = h->native = h->stops = 0;
-	}
+	if (h->cr3 != cr3)
+		*h = (struct native_hint){.cr3 = cr3};
 	return h;
 }
 

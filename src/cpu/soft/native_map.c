@@ -312,12 +312,45 @@ static bool writable(const struct soft_cpu *c, const struct mmu_page *t)
 	return !(bits_of(c, t->index) & MEM_PAGE_CODE);
 }
 
-/* May it be executed? Its bytes are noted as code before they are looked at; t->gen is that of the code. */
-static bool runnable(struct soft_cpu *c, struct mmu_page *t)
+static bool stop_is_set(const struct native_context *x, uint64_t address)
 {
-	uint8_t next[16];
+	for (unsigned k = 0; k < NATIVE_STOPS; k++) {
+		if (x->stop[k] == address)
+			return true;
+	}
+	return false;
+}
+
+/* Watch these instructions, at the price of pages whose were watched before. */
+static bool stops_set(struct soft_cpu *c, struct native_context *x, uint64_t page, const uint16_t *found, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		unsigned k = x->next_stop;
+		struct native_page *old = map_find(&x->map, x->stop[k] & PAGE_MASK);
+
+		if (stop_is_set(x, page | found[i]))
+			continue;
+		if (x->stop[k] && old && (old->page & NATIVE_X) && (x->stop[k] & PAGE_MASK) != page &&
+		    unmap_page(x, old))
+			return false;
+		x->next_stop = (k + 1) % NATIVE_STOPS;
+		x->stop[k] = page | found[i];
+		if (!native_proc_stop_at(&x->proc, k, x->stop[k]))
+			return false;
+		c->n_native[NATIVE_STAT_WATCHED]++;
+	}
+	return true;
+}
+
+/* May it be executed? Its bytes are noted as code before they are looked at; t->gen is that of the code. `unasked`: not
+ * if it takes anything from others. */
+static bool runnable(struct soft_cpu *c, struct native_context *x, struct mmu_page *t, bool unasked)
+{
+	uint16_t found[NATIVE_STOPS];
+	uint8_t next[NATIVE_SCAN_AFTER];
 	bool have = false;
 	struct mmu_page t2;
+	unsigned n;
 
 	if (!(t->rights & PG_X))
 		return false;
@@ -329,7 +362,10 @@ static bool runnable(struct soft_cpu *c, struct mmu_page *t)
 		have = true;
 	}
 	c->exc_raised = false;
-	return !native_scan(c, t->host, have ? next : NULL);
+	n = native_scan(c, t->host, have ? next : NULL, found, NATIVE_STOPS);
+	if (!n)
+		return true;
+	return n <= NATIVE_STOPS && !unasked && stops_set(c, x, t->page, found, n);
 }
 
 /* ---- neighbours ---------------------------------------------------------------------------- */
@@ -409,7 +445,7 @@ static int map_around(struct soft_cpu *c, struct native_context *x, uint64_t pag
 			continue;
 		if (like & NATIVE_X) {
 			/* Executable and writable pages are one or the other: on demand. */
-			if ((t.rights & PG_W) || !runnable(c, &t))
+			if ((t.rights & PG_W) || !runnable(c, x, &t, true))
 				continue;
 			rights |= NATIVE_X;
 		} else if (writable(c, &t)) {
@@ -455,7 +491,7 @@ enum native_fault native_map_fault(struct soft_cpu *c, struct native_context *x,
 	if (!b || b->fd < 0 || !b->shared)
 		return NATIVE_FAULT_STEP;
 	if (a == MMU_EXEC) {
-		if (!runnable(c, &t))
+		if (!runnable(c, x, &t, false))
 			return NATIVE_FAULT_BAD;
 		rights |= NATIVE_X;
 	} else if (writable(c, &t)) {

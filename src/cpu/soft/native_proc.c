@@ -40,6 +40,7 @@
 #define COMMAND_BYTES ((NATIVE_COMMANDS + 1) * sizeof(struct native_command))
 #define COMMAND_AREA  ALIGN_UP(COMMAND_BYTES + sizeof(struct sock_filter) * 16 + sizeof(struct sock_fprog), PAGE_SIZE)
 #define CODE_OFFSET   0x200u
+#define USER_DEBUGREG 848u /* offsetof(struct user, u_debugreg) */
 #define STUB_SIZE     128u
 
 /* The stub's entries, as offsets of its code. */
@@ -332,6 +333,21 @@ void native_proc_end(struct native_proc *p)
 	if (p->commands)
 		munmap(p->commands, COMMAND_AREA);
 	p->commands = NULL;
+}
+
+bool native_proc_stop_at(struct native_proc *p, unsigned n, uint64_t address)
+{
+	const size_t dr = USER_DEBUGREG;
+	long control;
+
+	errno = 0;
+	control = ptrace(PTRACE_PEEKUSER, p->pid, (void *)(dr + 7 * sizeof(long)), NULL);
+	if (errno)
+		return false;
+	/* Off while it moves; then locally enabled, execution, one byte. */
+	return !ptrace(PTRACE_POKEUSER, p->pid, (void *)(dr + 7 * sizeof(long)), control & ~(3ul << (2 * n))) &&
+	       !ptrace(PTRACE_POKEUSER, p->pid, (void *)(dr + n * sizeof(long)), address) &&
+	       !ptrace(PTRACE_POKEUSER, p->pid, (void *)(dr + 7 * sizeof(long)), control | 1ul << (2 * n));
 }
 
 /* ---- guest code --------------------------------------------------------------------- */

@@ -18,8 +18,10 @@
 #include "cpu/soft/native.h"
 
 #include <Zydis/Zydis.h>
+#include <limits.h>
 #include "cpu/soft/insn.h"
 
+#define AFTER	 NATIVE_SCAN_AFTER
 #define STARTS	 16u
 #define DISTANCE 96u /* from the last of them */
 
@@ -53,8 +55,9 @@ static bool forbidden(const ZydisDecodedInstruction *i)
 	}
 }
 
-/* Does decoding from `from` come to an instruction whose 0F is at `at`, and is it one of those? */
-static bool reached(const ZydisDecoder *d, const uint8_t *code, unsigned from, unsigned at, unsigned end)
+/* Where the instruction begins whose 0F is at `at`, if decoding from `from` comes to it and it is one of those; else
+ * UINT_MAX. */
+static unsigned reached(const ZydisDecoder *d, const uint8_t *code, unsigned from, unsigned at, unsigned end)
 {
 	ZydisDecodedInstruction i;
 
@@ -63,48 +66,59 @@ static bool reached(const ZydisDecoder *d, const uint8_t *code, unsigned from, u
 			from++;
 			continue;
 		}
-		if (at < from + i.length) {
-			unsigned prefixes = (unsigned)i.raw.prefix_count;
-
-			/* The pair is this instruction's opcode. */
-			return at == from + prefixes && i.opcode_map != ZYDIS_OPCODE_MAP_DEFAULT && forbidden(&i);
-		}
+		/* The pair is this instruction's opcode. */
+		if (at < from + i.length)
+			return at == from + i.raw.prefix_count && i.opcode_map != ZYDIS_OPCODE_MAP_DEFAULT &&
+				       forbidden(&i)
+				   ? from
+				   : UINT_MAX;
 		from += i.length;
 	}
-	return false;
+	return UINT_MAX;
 }
 
-bool native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], const uint8_t *next)
+unsigned native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], const uint8_t *next, uint16_t *found,
+		     unsigned max)
 {
 	const ZydisDecoder *d = insn_decoder64(c);
 	/* Kept apart from the guest's memory, which may change meanwhile. */
-	uint8_t code[PAGE_SIZE + 16];
-	unsigned end = PAGE_SIZE + 16;
+	uint8_t code[PAGE_SIZE + AFTER];
+	unsigned end = PAGE_SIZE + AFTER, n = 0;
 
 	memcpy(code, page, PAGE_SIZE);
 	if (next)
-		memcpy(code + PAGE_SIZE, next, 16);
+		memcpy(code + PAGE_SIZE, next, AFTER);
 	else
-		memset(code + PAGE_SIZE, 0, 16);
-	for (unsigned at = 0; at < PAGE_SIZE; at++) {
+		memset(code + PAGE_SIZE, 0, AFTER);
+	/* A prefix that is all of an instruction this page has. */
+	if (code[PAGE_SIZE - 1] == 0xf3 && (!next || (next[0] == 0x0f && (next[1] == 0xae || next[1] == 0xc7))))
+		return max + 1;
+	for (unsigned at = 0; at < PAGE_SIZE && n <= max; at++) {
 		const uint8_t *p = memchr(code + at, 0x0f, PAGE_SIZE - at);
-		unsigned first, last, hits = 0;
+		unsigned first, last, hits = 0, start = UINT_MAX;
 
 		if (!p)
 			break;
 		at = (unsigned)(p - code);
 		/* Unknown what follows: careful. */
 		if (!next && at >= PAGE_SIZE - 2 && (at == PAGE_SIZE - 1 || suspect(p)))
-			return true;
+			return max + 1;
 		if (!suspect(p))
 			continue;
 		/* At the start of a page the instructions before may have begun in the page before. */
 		last = at > DISTANCE ? at - DISTANCE : at / 2;
 		first = last >= STARTS ? last - STARTS + 1 : 0;
-		for (unsigned from = first; from <= last; from++)
-			hits += reached(d, code, from, at, end);
-		if (at < 4 || hits * 4 > (last - first + 1) * 3)
-			return true;
+		for (unsigned from = first; from <= last; from++) {
+			unsigned b = reached(d, code, from, at, end);
+
+			hits += b != UINT_MAX;
+			start = b != UINT_MAX ? b : start;
+		}
+		if (hits * 4 <= (last - first + 1) * 3)
+			continue;
+		if (n < max)
+			found[n] = (uint16_t)start;
+		n++;
 	}
-	return false;
+	return n;
 }

@@ -332,6 +332,8 @@ static const struct counter soft_counters[] = {
     NATIVE_COUNTER("native_syscalls", NATIVE_STAT_SYSCALLS, "stays that a system call ended"),
     NATIVE_COUNTER("native_steps", NATIVE_STAT_STEPS, "the same: a page fault of the guest, or an access not mapped"),
     NATIVE_COUNTER("native_signals", NATIVE_STAT_SIGNALS, "the same: another exception"),
+    NATIVE_COUNTER("native_watch_hits", NATIVE_STAT_WATCH_HITS, "of those, instructions watched by debug registers"),
+    NATIVE_COUNTER("native_watched", NATIVE_STAT_WATCHED, "instructions that debug registers came to watch"),
     NATIVE_COUNTER("native_bad_code", NATIVE_STAT_BAD_CODE, "the same: code that must not run natively"),
     NATIVE_COUNTER("native_kicks", NATIVE_STAT_KICKS, "stays interrupted for a request"),
     NATIVE_COUNTER("native_faults", NATIVE_STAT_FAULTS, "page faults in native processes"),
