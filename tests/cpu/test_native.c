@@ -282,6 +282,24 @@ static void test_bad_code(void **state)
 	assert_int_equal(g->c->s.rip, CODE + PAGE_SIZE - 1);
 }
 
+/* An instruction across two pages that each need most of the debug registers: they must not drive each other out for
+ * ever. */
+static void test_watch_both(void **state)
+{
+	struct guest *g = *state;
+
+	memset(code, 0x90, 2 * PAGE_SIZE);
+	for (unsigned i = 0; i < 3; i++) {
+		memcpy(code + 512 + 64 * i, "\x0f\x31", 2);
+		memcpy(code + PAGE_SIZE + 512 + 64 * i, "\x0f\xa2", 2);
+	}
+	memcpy(code + PAGE_SIZE - 2, "\xb8\x01\x02\x03\x04\x0f\x05", 7); /* mov eax, imm32; syscall */
+	g->c->s.rip = CODE + PAGE_SIZE - 16;
+	assert_int_equal(run(g), NATIVE_ATTENTION);
+	assert_int_equal(g->c->s.rip, CODE + PAGE_SIZE - 2);
+	assert_false(g->c->native_armed);
+}
+
 /* A page that others decode must not be written unseen, and code that runs here is looked through again when written.
  */
 static void test_code_bits(void **state)
@@ -484,9 +502,10 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(loop),		TEST(state),   TEST(exceptions), TEST(page_faults), TEST(dirty),
-	    TEST(flush),	TEST(watched), TEST(bad_code),	 TEST(code_bits),   TEST(self_modifying),
-	    TEST(hostile_stub), TEST(killed),  TEST(kick),	 TEST(protect),	    TEST(many),
+	    TEST(loop),	    TEST(state),     TEST(exceptions),	   TEST(page_faults),
+	    TEST(dirty),    TEST(flush),     TEST(watched),	   TEST(watch_both),
+	    TEST(bad_code), TEST(code_bits), TEST(self_modifying), TEST(hostile_stub),
+	    TEST(killed),   TEST(kick),	     TEST(protect),	   TEST(many),
 	};
 
 	struct guest *g = calloc(1, sizeof(*g));

@@ -106,9 +106,10 @@ struct native_map {
 
 struct native_context {
 	struct native_proc proc;
-	uint64_t stop[NATIVE_STOPS]; /* linear addresses, 0: free */
-	unsigned next_stop;	     /* to be taken next */
-	bool bad;		     /* could not be mapped as wanted: not used until its generation changes */
+	uint64_t stop[NATIVE_STOPS];	 /* linear addresses, 0: free */
+	uint64_t stop_set[NATIVE_STOPS]; /* at which entry */
+	unsigned next_stop;		 /* to be taken next */
+	bool bad;			 /* could not be mapped as wanted: not used until its generation changes */
 	unsigned pcid;
 	uint64_t used, asid, global, exec_gen;
 	/* pages the guest dropped since the process last ran */
@@ -126,7 +127,16 @@ struct native_hint {
 	bool settled;		     /* its pages are mapped: more is expected */
 };
 
+/* What a look through a page found; it depends on the page behind too. */
+#define NATIVE_SCANS 1024
+struct native_scanned {
+	uint32_t index, gen, next, next_gen;
+	uint8_t n; /* as native_scan gives it */
+	uint16_t found[NATIVE_STOPS];
+};
+
 struct native_cpu {
+	struct native_scanned scanned[NATIVE_SCANS];
 	struct native_context ctx[NATIVE_CONTEXTS];
 	struct native_context *current; /* of the last run */
 	uint64_t clock;			/* for `used` */

@@ -321,20 +321,35 @@ static bool stop_is_set(const struct native_context *x, uint64_t address)
 	return false;
 }
 
+/* Entries that watched instructions stay for: an instruction may need two pages, which must not drive each other out.
+ */
+#define STOP_STAYS 32u
+
 /* Watch these instructions, at the price of pages whose were watched before. */
 static bool stops_set(struct soft_cpu *c, struct native_context *x, uint64_t page, const uint16_t *found, unsigned n)
 {
+	uint64_t now = c->n_native[NATIVE_STAT_ENTRIES];
+	unsigned want = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		want += !stop_is_set(x, page | found[i]);
+	for (unsigned i = 0; i < want; i++) {
+		unsigned k = (x->next_stop + i) % NATIVE_STOPS;
+
+		if (x->stop[k] && (now - x->stop_set[k] < STOP_STAYS || (x->stop[k] & PAGE_MASK) == page))
+			return false;
+	}
 	for (unsigned i = 0; i < n; i++) {
 		unsigned k = x->next_stop;
 		struct native_page *old = map_find(&x->map, x->stop[k] & PAGE_MASK);
 
 		if (stop_is_set(x, page | found[i]))
 			continue;
-		if (x->stop[k] && old && (old->page & NATIVE_X) && (x->stop[k] & PAGE_MASK) != page &&
-		    unmap_page(x, old))
+		if (x->stop[k] && old && (old->page & NATIVE_X) && unmap_page(x, old))
 			return false;
 		x->next_stop = (k + 1) % NATIVE_STOPS;
 		x->stop[k] = page | found[i];
+		x->stop_set[k] = now;
 		if (!native_proc_stop_at(&x->proc, k, x->stop[k]))
 			return false;
 		c->n_native[NATIVE_STAT_WATCHED]++;
@@ -342,30 +357,45 @@ static bool stops_set(struct soft_cpu *c, struct native_context *x, uint64_t pag
 	return true;
 }
 
+/* native_scan of the page, remembered. */
+static const struct native_scanned *scan(struct soft_cpu *c, const struct mmu_page *t)
+{
+	struct native_scanned *s = &c->native->scanned[t->index % NATIVE_SCANS], now = {0};
+	uint8_t next[NATIVE_SCAN_AFTER];
+	struct mmu_page t2;
+	bool have = false;
+
+	now.index = t->index + 1;
+	now.gen = (uint32_t)t->gen;
+	if (!mmu_translate(c, t->page + PAGE_SIZE, MMU_EXEC, MMU_USER, &t2) && t2.host) {
+		have = true;
+		now.next = t2.index + 1;
+		now.next_gen = __atomic_load_n(&mmu_mem(c)->page_code_gen[t2.index], __ATOMIC_SEQ_CST);
+		memcpy(next, t2.host, sizeof(next));
+	}
+	c->exc_raised = false;
+	if (s->index != now.index || s->gen != now.gen || s->next != now.next || s->next_gen != now.next_gen) {
+		*s = now;
+		s->n = (uint8_t)native_scan(c, t->host, have ? next : NULL, s->found, NATIVE_STOPS);
+	}
+	return s;
+}
+
 /* May it be executed? Its bytes are noted as code before they are looked at; t->gen is that of the code. `unasked`: not
  * if it takes anything from others. */
 static bool runnable(struct soft_cpu *c, struct native_context *x, struct mmu_page *t, bool unasked)
 {
-	uint16_t found[NATIVE_STOPS];
-	uint8_t next[NATIVE_SCAN_AFTER];
-	bool have = false;
-	struct mmu_page t2;
-	unsigned n;
+	const struct native_scanned *s;
 
 	if (!(t->rights & PG_X))
 		return false;
 	t->gen = code_note(c, t->index, 0, (unsigned)PAGE_SIZE);
 	if (!(bits_of(c, t->index) & MEM_PAGE_NATIVE_X))
 		__atomic_fetch_or(&mmu_mem(c)->page_bits[t->index], MEM_PAGE_NATIVE_X, __ATOMIC_SEQ_CST);
-	if (!mmu_translate(c, t->page + PAGE_SIZE, MMU_EXEC, MMU_USER, &t2) && t2.host) {
-		memcpy(next, t2.host, sizeof(next));
-		have = true;
-	}
-	c->exc_raised = false;
-	n = native_scan(c, t->host, have ? next : NULL, found, NATIVE_STOPS);
-	if (!n)
+	s = scan(c, t);
+	if (!s->n)
 		return true;
-	return n <= NATIVE_STOPS && !unasked && stops_set(c, x, t->page, found, n);
+	return s->n <= NATIVE_STOPS && !unasked && stops_set(c, x, t->page, s->found, s->n);
 }
 
 /* ---- neighbours ---------------------------------------------------------------------------- */
