@@ -17,55 +17,17 @@
 
 /* ---- requests in flight --------------------------------------------------- */
 
-static struct qcow2_io *io_conflict(struct qcow2 *q, const struct qcow2_io *io)
-{
-	struct qcow2_io *o;
-
-	for (o = q->ios; o; o = o->next)
-		if ((o->exclusive || io->exclusive) && o->first <= io->last && io->first <= o->last)
-			return o;
-	return NULL;
-}
-
-static void io_enter(struct qcow2 *q, struct qcow2_io *io)
-{
-	io->prev = NULL;
-	io->next = q->ios;
-	if (q->ios)
-		q->ios->prev = io;
-	q->ios = io;
-}
-
-static void io_leave(struct qcow2 *q, struct qcow2_io *io)
-{
-	*(io->prev ? &io->prev->next : &q->ios) = io->next;
-	if (io->next)
-		io->next->prev = io->prev;
-	co_queue_wake_all(&io->waiters);
-}
-
 static struct qcow2_io *io_new(struct qcow2 *q, struct block_req *req)
 {
-	struct qcow2_io *io = q->free_ios;
+	struct qcow2_io *io = co_range_new(&q->ios);
 
-	if (io)
-		q->free_ios = io->next;
-	else
-		io = malloc(sizeof(*io));
 	if (!io)
 		return NULL;
-	memset(io, 0, sizeof(*io));
 	io->q = q;
 	io->req = req;
-	io->first = req->offset >> q->cluster_bits;
-	io->last = (req->offset + req->len - 1) >> q->cluster_bits;
+	io->range.first = req->offset >> q->cluster_bits;
+	io->range.last = (req->offset + req->len - 1) >> q->cluster_bits;
 	return io;
-}
-
-static void io_free(struct qcow2 *q, struct qcow2_io *io)
-{
-	io->next = q->free_ios;
-	q->free_ios = io;
 }
 
 static void io_end(struct qcow2_io *io, int ret)
@@ -73,8 +35,8 @@ static void io_end(struct qcow2_io *io, int ret)
 	struct qcow2 *q = io->q;
 	struct block_req *req = io->req;
 
-	io_leave(q, io);
-	io_free(q, io);
+	co_range_give(&q->ios, &io->range);
+	co_range_free(&q->ios, &io->range);
 	block_complete(q->node, req, ret);
 }
 
@@ -170,15 +132,15 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	struct block_req *req = io->req;
 	struct qcow2_extent e;
 
-	io->exclusive = false;
-	if (io_conflict(q, io) || qcow2_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
+	io->range.exclusive = false;
+	if (co_range_conflict(&q->ios, &io->range) || qcow2_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
 		return false;
 	if (e.kind == QCOW2_DATA) {
 		if (req->op == BLOCK_WRITE &&
 		    ((req->flags & BLOCK_COMPRESS) || !(e.entry & QCOW2_ENTRY_COPIED) || q->corrupt ||
 		     !q->node->writeback || (req->flags & BLOCK_FUA) || qcow2_hits_meta(q, e.host, e.len)))
 			return false;
-		io_enter(q, io);
+		co_range_take(&q->ios, &io->range);
 		block_file_submit(q->data, req->op, false, false, e.host, req->len, req->iov, req->niov, file_io_done,
 				  io);
 		return true;
@@ -187,13 +149,13 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 		return false;
 	if (e.kind == QCOW2_ZERO || !q->backing || req->offset >= block_size(q->backing)) {
 		iov_zero(req->iov, req->niov, 0);
-		io_enter(q, io);
+		co_range_take(&q->ios, &io->range);
 		io_end(io, 0);
 		return true;
 	}
 	if (req->offset + req->len > block_size(q->backing))
 		return false;
-	io_enter(q, io);
+	co_range_take(&q->ios, &io->range);
 	io->sub = (struct block_req){.op = BLOCK_READ, .offset = req->offset, .len = req->len, .iov = req->iov};
 	io->sub.niov = req->niov;
 	io->sub.done = backing_io_done;
@@ -220,20 +182,21 @@ static int do_exclusive(struct qcow2 *q, const struct block_req *req)
 
 static void request_co(void *arg)
 {
-	struct qcow2_io *io = arg, *other;
+	struct qcow2_io *io = arg;
+	struct co_range *other;
 	struct qcow2 *q = io->q;
 	const struct block_req *req = io->req;
 	const bool durable = req->op != BLOCK_READ && ((req->flags & BLOCK_FUA) || !q->node->writeback);
 	int ret;
 
-	io->exclusive = req->op != BLOCK_READ;
-	while ((other = io_conflict(q, io)) != NULL) {
+	io->range.exclusive = req->op != BLOCK_READ;
+	while ((other = co_range_conflict(&q->ios, &io->range)) != NULL) {
 		co_queue_wait(&other->waiters);
 		if ((req->op == BLOCK_READ || req->op == BLOCK_WRITE) && try_pass(q, io))
 			return;
-		io->exclusive = req->op != BLOCK_READ;
+		io->range.exclusive = req->op != BLOCK_READ;
 	}
-	io_enter(q, io);
+	co_range_take(&q->ios, &io->range);
 	if (req->op == BLOCK_READ)
 		ret = qcow2_read_range(q, req->offset, req->iov, req->niov, req->len);
 	else
@@ -286,7 +249,7 @@ void qcow2_submit(struct block_node *n, struct block_req *req)
 	if ((req->op == BLOCK_READ || req->op == BLOCK_WRITE) && try_pass(q, io))
 		return;
 	if (co_spawn(request_co, io)) {
-		io_free(q, io);
+		co_range_free(&q->ios, &io->range);
 		block_complete(n, req, -ENOMEM);
 	}
 }

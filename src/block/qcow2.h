@@ -9,7 +9,7 @@
 #define KELVIN_BLOCK_QCOW2_H
 
 #include "block/driver.h"
-#include "io/co.h"
+#include "io/co_range.h"
 
 /* Header fields by their offset in the file. */
 enum {
@@ -96,12 +96,9 @@ struct qcow2_lock {
 
 /* A request in flight and the guest clusters it covers. */
 struct qcow2_io {
+	struct co_range range; /* guest clusters; exclusive: changes the mapping */
 	struct qcow2 *q;
 	struct block_req *req;
-	uint64_t first, last; /* guest clusters */
-	bool exclusive;	      /* changes the mapping */
-	struct qcow2_io *prev, *next;
-	struct co_queue waiters;
 	struct block_req sub; /* to the backing node */
 };
 
@@ -145,7 +142,7 @@ struct qcow2 {
 	size_t nr_frees, max_frees;
 	uint64_t *meta; /* hash set of host clusters that hold metadata, each + 1 */
 	size_t nr_meta, max_meta;
-	struct qcow2_io *ios, *free_ios;
+	struct co_ranges ios; /* requests in flight */
 	uint8_t *inflated; /* the compressed cluster read last */
 	uint64_t inflated_entry;
 	uint64_t packed; /* where in the file the last compressed cluster ends; 0: nowhere */

@@ -197,17 +197,12 @@ static int open_data_file(struct qcow2 *q, const struct block_open *o, struct er
 
 static void qcow2_free(struct qcow2 *q)
 {
-	struct qcow2_io *io;
-
 	block_close(q->node->backing);
 	q->node->backing = NULL;
 	qcow2_cache_free(&q->l2);
 	qcow2_cache_free(&q->refblocks);
 	qcow2_snapshots_free(q);
-	while ((io = q->free_ios) != NULL) {
-		q->free_ios = io->next;
-		free(io);
-	}
+	co_ranges_fini(&q->ios);
 	if (q->data && q->data != q->file)
 		block_file_close(q->data);
 	free(q->l1);
@@ -227,6 +222,7 @@ static int qcow2_open(struct block_node *n, const struct block_open *o, struct e
 		return err_set(err, -ENOMEM, "out of memory");
 	q->node = n;
 	q->file = q->data = n->file;
+	q->ios.size = sizeof(struct qcow2_io);
 	n->private_data = q;
 	ret = qcow2_header_read(n->file, &q->h, n->filename, err);
 	if (!ret)

@@ -20,47 +20,17 @@
 
 /* ---- requests in flight --------------------------------------------------- */
 
-static struct qed_io *io_conflict(struct qed *q, const struct qed_io *io)
-{
-	struct qed_io *o;
-
-	for (o = q->ios; o; o = o->next)
-		if ((o->exclusive || io->exclusive) && o->first <= io->last && io->first <= o->last)
-			return o;
-	return NULL;
-}
-
-static void io_enter(struct qed *q, struct qed_io *io)
-{
-	io->prev = NULL;
-	io->next = q->ios;
-	if (q->ios)
-		q->ios->prev = io;
-	q->ios = io;
-}
-
 static struct qed_io *io_new(struct qed *q, struct block_req *req)
 {
-	struct qed_io *io = q->free_ios;
+	struct qed_io *io = co_range_new(&q->ios);
 
-	if (io)
-		q->free_ios = io->next;
-	else
-		io = malloc(sizeof(*io));
 	if (!io)
 		return NULL;
-	memset(io, 0, sizeof(*io));
 	io->q = q;
 	io->req = req;
-	io->first = req->offset / q->h.cluster_size;
-	io->last = (req->offset + req->len - 1) / q->h.cluster_size;
+	io->range.first = req->offset / q->h.cluster_size;
+	io->range.last = (req->offset + req->len - 1) / q->h.cluster_size;
 	return io;
-}
-
-static void io_free(struct qed *q, struct qed_io *io)
-{
-	io->next = q->free_ios;
-	q->free_ios = io;
 }
 
 static void io_end(struct qed_io *io, int ret)
@@ -68,11 +38,8 @@ static void io_end(struct qed_io *io, int ret)
 	struct qed *q = io->q;
 	struct block_req *req = io->req;
 
-	*(io->prev ? &io->prev->next : &q->ios) = io->next;
-	if (io->next)
-		io->next->prev = io->prev;
-	co_queue_wake_all(&io->waiters);
-	io_free(q, io);
+	co_range_give(&q->ios, &io->range);
+	co_range_free(&q->ios, &io->range);
 	block_complete(q->node, req, ret);
 }
 
@@ -119,11 +86,11 @@ static bool try_pass(struct qed *q, struct qed_io *io)
 	struct block_req *req = io->req;
 	struct qed_extent e;
 
-	io->exclusive = false;
-	if (io_conflict(q, io) || qed_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
+	io->range.exclusive = false;
+	if (co_range_conflict(&q->ios, &io->range) || qed_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
 		return false;
 	if (e.kind == QED_DATA) {
-		io_enter(q, io);
+		co_range_take(&q->ios, &io->range);
 		block_file_submit(q->file, req->op, (req->flags & BLOCK_FUA) || !q->node->writeback, false, e.host,
 				  req->len, req->iov, req->niov, file_io_done, io);
 		return true;
@@ -132,13 +99,13 @@ static bool try_pass(struct qed *q, struct qed_io *io)
 		return false;
 	if (e.kind == QED_ZERO || !backing || req->offset >= block_size(backing)) {
 		iov_zero(req->iov, req->niov, 0);
-		io_enter(q, io);
+		co_range_take(&q->ios, &io->range);
 		io_end(io, 0);
 		return true;
 	}
 	if (req->offset + req->len > block_size(backing))
 		return false;
-	io_enter(q, io);
+	co_range_take(&q->ios, &io->range);
 	io->sub = (struct block_req){.op = BLOCK_READ, .offset = req->offset, .len = req->len, .iov = req->iov};
 	io->sub.niov = req->niov;
 	io->sub.done = backing_io_done;
@@ -149,19 +116,20 @@ static bool try_pass(struct qed *q, struct qed_io *io)
 
 static void request_co(void *arg)
 {
-	struct qed_io *io = arg, *other;
+	struct qed_io *io = arg;
+	struct co_range *other;
 	struct qed *q = io->q;
 	const struct block_req *req = io->req;
 	int ret;
 
-	io->exclusive = req->op != BLOCK_READ;
-	while ((other = io_conflict(q, io)) != NULL) {
+	io->range.exclusive = req->op != BLOCK_READ;
+	while ((other = co_range_conflict(&q->ios, &io->range)) != NULL) {
 		co_queue_wait(&other->waiters);
 		if ((req->op == BLOCK_READ || req->op == BLOCK_WRITE) && try_pass(q, io))
 			return;
-		io->exclusive = req->op != BLOCK_READ;
+		io->range.exclusive = req->op != BLOCK_READ;
 	}
-	io_enter(q, io);
+	co_range_take(&q->ios, &io->range);
 	switch (req->op) {
 	case BLOCK_READ: ret = read_range(q, req); break;
 	case BLOCK_WRITE: ret = qed_write_request(q, req); break;
@@ -199,7 +167,7 @@ static void qed_submit(struct block_node *n, struct block_req *req)
 	if ((req->op == BLOCK_READ || req->op == BLOCK_WRITE) && try_pass(q, io))
 		return;
 	if (co_spawn(request_co, io)) {
-		io_free(q, io);
+		co_range_free(&q->ios, &io->range);
 		block_complete(n, req, -ENOMEM);
 	}
 }
@@ -208,15 +176,10 @@ static void qed_submit(struct block_node *n, struct block_req *req)
 
 static void qed_free(struct qed *q)
 {
-	struct qed_io *io;
-
 	block_close(q->node->backing);
 	q->node->backing = NULL;
 	qed_tables_free(q);
-	while ((io = q->free_ios) != NULL) {
-		q->free_ios = io->next;
-		free(io);
-	}
+	co_ranges_fini(&q->ios);
 	free(q);
 }
 
@@ -260,6 +223,7 @@ static int qed_open(struct block_node *n, const struct block_open *o, struct err
 		return err_set(err, -ENOMEM, "out of memory");
 	q->node = n;
 	q->file = n->file;
+	q->ios.size = sizeof(struct qed_io);
 	n->private_data = q;
 	ret = qed_header_read(n->file, &q->h, n->filename, err);
 	if (!ret) {

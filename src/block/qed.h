@@ -8,7 +8,7 @@
 #define KELVIN_BLOCK_QED_H
 
 #include "block/driver.h"
-#include "io/co.h"
+#include "io/co_range.h"
 
 /* Header fields by their offset in the file. */
 enum {
@@ -59,12 +59,9 @@ struct qed_table {
 };
 
 struct qed_io {
+	struct co_range range; /* guest clusters; exclusive: changes the mapping */
 	struct qed *q;
 	struct block_req *req;
-	uint64_t first, last; /* clusters of the guest's disk */
-	bool exclusive;	      /* changes the mapping */
-	struct qed_io *prev, *next;
-	struct co_queue waiters;
 	struct block_req sub; /* to the backing node */
 };
 
@@ -82,7 +79,7 @@ struct qed {
 	struct qed_table *buckets[1024], *first, *last;
 	bool l1_busy; /* an L2 table is being made or the flag set */
 	struct co_queue l1_queue;
-	struct qed_io *ios, *free_ios;
+	struct co_ranges ios; /* requests in flight */
 };
 
 enum qed_kind { QED_UNALLOCATED, QED_ZERO, QED_DATA };
