@@ -125,4 +125,8 @@ void block_file_set_hook(struct block_file *f, struct block_file_hook *h); /* NU
 void block_file_submit(struct block_file *f, enum block_op op, bool fua, bool may_unmap, uint64_t offset, uint64_t len,
 		       const struct iovec *iov, int niov, void (*done)(void *opaque, int ret), void *opaque);
 
+/* A regular file longer by allocated zeros behind its end, asynchronously. Data in the range, old and new, stays. */
+void block_file_extend(struct block_file *f, uint64_t offset, uint64_t len, void (*done)(void *opaque, int ret),
+		       void *opaque);
+
 #endif

@@ -460,6 +460,30 @@ static void op_zero(struct file_op *op)
 	submit(f, &op->aio);
 }
 
+/* ---- room in advance ------------------------------------------------------------ */
+
+static void extend_done(struct aio_req *aio)
+{
+	op_finish(container_of(aio, struct file_op, aio), aio->result < 0 ? (int)aio->result : 0);
+}
+
+void block_file_extend(struct block_file *f, uint64_t offset, uint64_t len, void (*done)(void *opaque, int ret),
+		       void *opaque)
+{
+	struct file_op *op = f->is_device ? NULL : op_new(f);
+
+	if (!op) {
+		done(opaque, f->is_device ? -ENOTSUP : -ENOMEM);
+		return;
+	}
+	op->f = f;
+	op->op = BLOCK_FLUSH; /* no data is changed: not tracked, and nothing new to flush */
+	op->done = done;
+	op->opaque = opaque;
+	op->aio = (struct aio_req){.op = AIO_FALLOCATE, .fd = f->fd, .offset = offset, .len = len, .done = extend_done};
+	submit(f, &op->aio);
+}
+
 /* ---- entry ------------------------------------------------------------------ */
 
 static void op_start(struct file_op *op)

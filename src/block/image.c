@@ -86,6 +86,27 @@ int block_map(struct block_node *n, uint64_t offset, uint64_t len, struct block_
 	return ret;
 }
 
+int64_t block_copy_range(const struct block_extent *from, uint64_t skip, struct block_node *to, uint64_t offset,
+			 uint64_t len)
+{
+	const struct block_node *n = from->node;
+	const struct qcow2 *q = n && n->driver == &block_qcow2_driver ? n->private_data : NULL;
+	loff_t in = (loff_t)(from->host + skip), out = (loff_t)offset;
+	ssize_t done;
+
+	/* Only where the guest's bytes are the file's, on both sides. */
+	if (!n || !from->data || !from->has_host || from->compressed || (q && q->has_data_file) ||
+	    to->driver != &block_raw_driver || to->probed || n->file->fd < 0 || to->file->fd < 0 ||
+	    from->node->file->is_device || to->file->is_device)
+		return -ENOTSUP;
+	do {
+		done = copy_file_range(n->file->fd, &in, to->file->fd, &out, (size_t)len, 0);
+	} while (done < 0 && errno == EINTR);
+	if (done > 0)
+		to->file->write_gen++;
+	return done >= 0 ? done : -ENOTSUP;
+}
+
 struct block_node *block_backing(const struct block_node *n)
 {
 	return n->backing;

@@ -52,6 +52,12 @@ struct block_extent {
 int block_map(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);
 /* What the image itself has there, whatever its backing file: not `present` where it has nothing. */
 int block_map_top(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);
+/*
+ * Let the host copy `len` bytes of a run that a map gave, `skip` bytes into it, to the disk of `to`. Blocking.
+ * -ENOTSUP: not between these; otherwise how many bytes are done, which may be fewer.
+ */
+int64_t block_copy_range(const struct block_extent *from, uint64_t skip, struct block_node *to, uint64_t offset,
+			 uint64_t len);
 struct block_node *block_backing(const struct block_node *n); /* NULL: none; the node's */
 
 struct block_image_info {

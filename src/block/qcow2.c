@@ -133,7 +133,8 @@ static bool try_pass(struct qcow2 *q, struct qcow2_io *io)
 	struct qcow2_extent e;
 
 	io->range.exclusive = false;
-	if (co_range_conflict(&q->ios, &io->range) || qcow2_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
+	if (co_range_conflict(&q->ios, &io->range) || qcow2_lookup_cached(q, req->offset, req->len, &e) != 1 ||
+	    e.len < req->len)
 		return false;
 	if (e.kind == QCOW2_DATA) {
 		if (req->op == BLOCK_WRITE &&

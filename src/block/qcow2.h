@@ -135,6 +135,9 @@ struct qcow2 {
 	bool snapshots_broken;	  /* the table could not be read to its end (only when opened for checking) */
 	struct block_snapshot *snapshot_list;
 	uint64_t free_hint; /* no free host cluster below it */
+	uint64_t fresh; /* from this host cluster on none was ever used, and all read as zeros; UINT64_MAX: not known */
+	uint64_t room_end; /* bytes: so far the file was made longer in advance; 0: it is not to be */
+	bool making_room, has_room;
 	struct qcow2_cache l2, refblocks;
 	struct qcow2_lock alloc, flush;
 	uint64_t flushes_begun, flushes_done; /* numbers of the last flush of tables that began, that succeeded */
@@ -143,7 +146,7 @@ struct qcow2 {
 	uint64_t *meta; /* hash set of host clusters that hold metadata, each + 1 */
 	size_t nr_meta, max_meta;
 	struct co_ranges ios; /* requests in flight */
-	uint8_t *inflated; /* the compressed cluster read last */
+	uint8_t *inflated;    /* the compressed cluster read last */
 	uint64_t inflated_entry;
 	uint64_t packed; /* where in the file the last compressed cluster ends; 0: nowhere */
 };
@@ -285,6 +288,12 @@ int qcow2_load_reftable(struct qcow2 *q);
 int qcow2_flush_all(struct qcow2 *q); /* outside coroutines: all tables to disk, nothing left dirty */
 /* Run fn(arg) as a coroutine to its end, from outside of one; its result. */
 int qcow2_run(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg);
+
+/* ---- qcow2_room.c ---- outside coroutines and idle, but for make */
+void qcow2_room_init(struct qcow2 *q, bool known, bool direct);
+void qcow2_room_find(struct qcow2 *q); /* again, after work that lays out tables by its own rules */
+void qcow2_room_make(struct qcow2 *q); /* alloc held: after fresh clusters were taken */
+void qcow2_room_trim(struct qcow2 *q); /* the file ends behind its last cluster again */
 
 /* ---- qcow2_pack.c ---- */
 int qcow2_pack_request(struct qcow2 *q, const struct block_req *req); /* (co) a write with BLOCK_COMPRESS */

@@ -248,6 +248,7 @@ static int qcow2_open(struct block_node *n, const struct block_open *o, struct e
 	q->backing = n->backing;
 	if (!ret && !o->check)
 		ret = clear_autoclear(q, err);
+	qcow2_room_init(q, !ret && !o->check, o->direct);
 	if (ret)
 		qcow2_free(q);
 	return ret;
@@ -272,13 +273,17 @@ static void run_co(void *arg)
 int qcow2_run(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg)
 {
 	struct run r = {.q = q, .fn = fn, .arg = arg};
-	int ret = co_spawn(run_co, &r);
+	int ret;
 
+	qcow2_room_trim(q);
+	ret = co_spawn(run_co, &r);
 	while (!ret && !r.done) {
 		aio_flush(block_file_aio(q->file));
 		if (!r.done)
 			loop_run_once(q->node->loop, -1);
 	}
+	/* It may have laid out tables by other rules than those of requests. */
+	qcow2_room_find(q);
 	return ret ? ret : r.ret;
 }
 
@@ -306,6 +311,7 @@ static void qcow2_close(struct block_node *n)
 
 	if (ret)
 		log_error("'%s': the tables could not be written: %s", n->filename, strerror(-ret));
+	qcow2_room_trim(q);
 	qcow2_free(q);
 }
 

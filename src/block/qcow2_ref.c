@@ -215,6 +215,8 @@ int qcow2_refcount_add(struct qcow2 *q, uint64_t cluster, uint64_t n, int delta)
 						 : -ERANGE;
 			}
 			qcow2_refcount_store(t->data, q->h.refcount_order, i, old + (uint64_t)(int64_t)delta);
+			if (delta > 0 && cluster >= q->fresh)
+				q->fresh = cluster + 1;
 			if (delta < 0 && old == 1)
 				q->free_hint = MIN(q->free_hint, cluster);
 			if (delta < 0 && old == 1 && cluster == q->packed >> q->cluster_bits)

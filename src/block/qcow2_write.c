@@ -80,16 +80,32 @@ static int read_old(struct qcow2 *q, uint64_t offset, uint8_t *buf, uint64_t len
 	return have ? qcow2_read_range(q, offset, &iov, 1, have) : 0;
 }
 
+/* Does the guest see zeros there now, without a look at the disk? */
+static bool reads_zero(struct qcow2 *q, uint64_t offset, uint64_t len)
+{
+	struct qcow2_extent e;
+
+	return offset >= q->node->size ||
+	       (qcow2_lookup_cached(q, offset, len, &e) == 1 && e.len >= len &&
+		(e.kind == QCOW2_ZERO ||
+		 (e.kind == QCOW2_UNALLOCATED && (!q->backing || offset >= block_size(q->backing)))));
+}
+
 /*
  * `bytes` of the request into new clusters at `host`, with the old contents around them that fill `grain`: whole
- * clusters or subclusters.
+ * clusters or subclusters. In `fresh` ones zeros need not be written.
  */
-static int write_new(struct write_run *w, uint64_t host, uint64_t bytes, uint32_t grain)
+static int write_new(struct write_run *w, uint64_t host, uint64_t bytes, uint32_t grain, bool fresh)
 {
 	struct qcow2 *q = w->q;
 	const uint64_t start = w->req->offset + w->at, mask = grain - 1;
-	const uint64_t head = start & mask, tail = -(start + bytes) & mask;
+	uint64_t head = start & mask, tail = -(start + bytes) & mask;
 	int n = 0, ret = 0;
+
+	if (fresh && head && reads_zero(q, start - head, head))
+		head = 0;
+	if (fresh && tail && reads_zero(q, start + bytes, tail))
+		tail = 0;
 
 	if (head)
 		ret = read_old(q, start - head, w->head, head);
@@ -142,7 +158,7 @@ static int write_subclusters(struct write_run *w, struct qcow2_table *t, uint64_
 	if (qcow2_hits_meta(q, host, q->cluster_size))
 		return qcow2_mark_corrupt(q, "guest offset 0x%llx is mapped to metadata at 0x%llx",
 					  (unsigned long long)start, (unsigned long long)host);
-	ret = write_new(w, host, bytes, q->cluster_size / 32);
+	ret = write_new(w, host, bytes, q->cluster_size / 32, false);
 	if (ret)
 		return ret;
 	set_written(q, t, cluster, start, start + bytes, false);
@@ -172,10 +188,12 @@ static int count_new(struct qcow2 *q, const struct qcow2_table *t, uint64_t offs
 	return 0;
 }
 
-static int alloc_clusters(struct qcow2 *q, uint64_t guest, uint64_t want, uint64_t *cluster, uint64_t *got)
+static int alloc_clusters(struct qcow2 *q, uint64_t guest, uint64_t want, uint64_t *cluster, uint64_t *got, bool *fresh)
 {
+	uint64_t used;
 	int ret;
 
+	*fresh = false;
 	/* A data file has every cluster where the guest has it. */
 	if (q->has_data_file) {
 		*cluster = guest >> q->cluster_bits;
@@ -183,7 +201,11 @@ static int alloc_clusters(struct qcow2 *q, uint64_t guest, uint64_t want, uint64
 		return 0;
 	}
 	qcow2_lock_take(&q->alloc);
+	used = q->fresh;
 	ret = qcow2_alloc(q, want, cluster, got);
+	*fresh = !ret && *cluster >= used;
+	if (*fresh)
+		qcow2_room_make(q);
 	qcow2_lock_give(&q->alloc);
 	return ret;
 }
@@ -205,14 +227,15 @@ static int write_allocating(struct write_run *w, struct qcow2_table *t, uint64_t
 	const uint64_t base = start & ~(uint64_t)(q->cluster_size - 1);
 	const bool whole = moves_whole(q, qcow2_entry_get(q, t, base));
 	uint64_t n, cluster, got, bytes;
+	bool fresh;
 	int ret;
 
 	count_new(q, t, base, (start - base + left + q->cluster_size - 1) >> q->cluster_bits, &n);
-	ret = alloc_clusters(q, base, n, &cluster, &got);
+	ret = alloc_clusters(q, base, n, &cluster, &got, &fresh);
 	if (ret)
 		return ret;
 	bytes = MIN(left, (got << q->cluster_bits) - (start - base));
-	ret = write_new(w, cluster << q->cluster_bits, bytes, whole ? q->cluster_size : q->cluster_size / 32);
+	ret = write_new(w, cluster << q->cluster_bits, bytes, whole ? q->cluster_size : q->cluster_size / 32, fresh);
 	if (ret) {
 		give_back(q, cluster, got);
 		return ret;

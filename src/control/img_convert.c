@@ -33,6 +33,7 @@ struct convert {
 	int nr_from, current;
 	uint64_t pos, size, piece, grain;
 	struct block_extent run; /* not yet handed out; len 0: none */
+	uint64_t run_at;	 /* where in the output it began */
 	bool backed, zero_target, scan, compress;
 	bool mapping; /* a worker looks for the next piece */
 	struct co_queue map_queue, turn_queue;
@@ -47,6 +48,8 @@ struct piece {
 	enum piece_kind kind;
 	struct block_node *from;
 	uint64_t from_offset, offset, len, ticket;
+	struct block_extent run; /* that it is part of, and how far inside it begins: for the host to copy */
+	uint64_t skip;
 };
 
 struct worker {
@@ -88,6 +91,7 @@ static int find_run(struct convert *c)
 	n = c->from[c->current];
 	at = c->pos - c->starts[c->current];
 	c->run = (struct block_extent){.len = block_size(n) - at, .data = true, .present = true};
+	c->run_at = c->pos;
 	if (!c->scan)
 		return 0;
 	ret = c->backed ? block_map_top(n, at, c->run.len, &c->run) : block_map(n, at, c->run.len, &c->run);
@@ -142,6 +146,8 @@ static bool take_piece(struct convert *c, struct piece *p)
 			p->len = MIN(p->len, end - c->pos);
 		}
 	}
+	p->run = c->run;
+	p->skip = c->pos - c->run_at;
 	c->run.len -= MIN(c->run.len, p->len);
 	c->pos += p->len;
 	p->ticket = c->tickets++;
@@ -185,7 +191,7 @@ static void start_writes(struct worker *w, const struct piece *p)
 
 	if (p->kind == PIECE_ZERO && clear)
 		start_write(w, 0, BLOCK_WRITE_ZEROES, BLOCK_MAY_UNMAP, p->offset, NULL, p->len);
-	if (p->kind != PIECE_DATA)
+	if (p->kind != PIECE_DATA || !p->len)
 		return;
 	if (!c->grain) {
 		start_write(w, 0, BLOCK_WRITE, 0, p->offset, w->buf, p->len);
@@ -229,12 +235,28 @@ static void limit_rate(const struct convert *c)
 	nanosleep(&t, NULL);
 }
 
+/* What -C leaves to the host; the rest of the piece, all of it where the host cannot, is copied as without -C. */
+static void offload(struct convert *c, struct piece *p)
+{
+	while (p->kind == PIECE_DATA && p->len) {
+		const int64_t n = block_copy_range(&p->run, p->skip, c->to, p->offset, p->len);
+		if (n <= 0)
+			return;
+		p->from_offset += (uint64_t)n;
+		p->offset += (uint64_t)n;
+		p->skip += (uint64_t)n;
+		p->len -= (uint64_t)n;
+		c->done += (uint64_t)n;
+	}
+}
+
 /* (co) */
 static int copy_piece(struct worker *w, const struct piece *p)
 {
 	struct convert *c = w->c;
 	struct iovec iov = {w->buf, p->len};
-	int ret = p->kind == PIECE_DATA ? block_wait(p->from, BLOCK_READ, 0, p->from_offset, p->len, &iov, 1) : 0;
+	int ret =
+	    p->kind == PIECE_DATA && p->len ? block_wait(p->from, BLOCK_READ, 0, p->from_offset, p->len, &iov, 1) : 0;
 	const bool read_failed = ret && !c->a->salvage;
 
 	if (ret && c->a->salvage) {
@@ -270,6 +292,8 @@ static void work(void *arg)
 	struct piece p;
 
 	while (take_piece(c, &p)) {
+		if (c->a->offload)
+			offload(c, &p);
 		copy_piece(w, &p);
 		img_show_progress(c->a, c->done, c->size);
 		if (c->a->rate)

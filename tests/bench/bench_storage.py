@@ -129,6 +129,13 @@ def bench_cells(folder, options):
                 with open(plain, "wb") as f:
                     f.truncate(size << 20)
 
+        elif kind == "read" and cache not in ("none", "directsync"):
+            def fresh(image=image, plain=plain):
+                for path in {image, plain}:  # direct writes of other cells dropped it from the page cache
+                    with open(path, "rb") as f:
+                        while f.read(1 << 20):
+                            pass
+
         flags = ["-f", fmt, "-t", cache, *ENGINES[engine], *kinds[kind], "-c", str(count), "-d", str(depth), "-s", length, "-S", step, image]
         yield Cell(f"{fmt} {cache} {engine} {order} {kind} {length} d{depth}",
                    lambda side, flags=flags: SIDES[side] + ["bench"] + flags, fresh, count, "ops/s",
@@ -142,7 +149,9 @@ def bare_fio(path, cache, engine, kind, length, depth, order, count):
     how = {"io_uring": ["io_uring"], "native": ["libaio"], "threads": ["psync", "--thread"]}[engine]
     width = [f"--numjobs={depth}", "--group_reporting"] if engine == "threads" else [f"--iodepth={depth}"]
     share = count // depth if engine == "threads" else count
-    access = ("" if order == "sequential" else "rand") + ("read" if kind == "read" else "write")
+    access = "read" if kind == "read" else "write"
+    if order != "sequential":
+        access += f":{SPREAD - int(length[:-1]) * 1024}"
     return ["fio", "--name=bare", f"--filename={path}", f"--rw={access}", f"--bs={length}", f"--ioengine={how[0]}", *how[1:], *width,
             f"--direct={int(cache == 'none')}", f"--number_ios={max(share, 1)}", "--invalidate=0", "--norandommap=1", "--fallocate=none",
             "--output-format=json", "--lat_percentiles=0", "--gtod_reduce=1"]

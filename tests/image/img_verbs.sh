@@ -27,6 +27,18 @@ for format in raw qcow2 qed; do
 		ok cmp a.raw c.raw
 	done
 done
+# -C: the host copies; nothing but what is data, and the program sees none of it.
+if command -v strace >/dev/null; then
+	for format in raw qcow2; do
+		ok strace -f -e trace=copy_file_range -o calls "$kelvin" img convert -C -f $format -O raw b.$format c.raw
+		grep -q 'copy_file_range.*= [1-9]' calls || { echo "convert -C from $format does not let the host copy"; failed=1; }
+		ok cmp a.raw c.raw
+	done
+fi
+ok img convert -C -n -f raw -O raw a.raw c.raw
+ok img convert -C -f raw -O qcow2 a.raw c.qcow2
+ok qemu-img compare -f raw -F qcow2 a.raw c.qcow2
+ok img convert -f qcow2 -O raw b.qcow2 c.raw
 [ "$(stat -c %b c.raw)" -lt 16000 ] || { echo "c.raw is not sparse"; failed=1; }
 ok img convert -S 0 -f raw -O raw a.raw c.raw
 [ "$(stat -c %b c.raw)" -ge 49152 ] || { echo "-S 0 leaves holes"; failed=1; }
@@ -132,6 +144,18 @@ for flags in "-c 200 -d 8" "-c 100 -w -s 8k -S 64k --pattern=5" "-c 64 -d 4 -w -
 	cmp -s ours theirs || { echo "differs: bench $flags"; diff ours theirs; failed=1; }
 done
 says 'Run completed in' img bench -f raw -c 10 -n -t none old.raw
+
+# Parts of clusters never used before are written without the zeros around them; with cache=none the file is made longer in
+# advance, and cut when it is closed.
+for cache in none writeback; do
+	ok qemu-img create -q -f qcow2 part.qcow2 64M
+	ok img bench -f qcow2 -t $cache -w -c 500 -d 16 -s 4k -S 69632 --pattern=7 part.qcow2
+	ok qemu-img check part.qcow2
+	[ "$(stat -c %s part.qcow2)" -le 34000000 ] || { echo "the room made in advance was left: $(stat -c %s part.qcow2)"; failed=1; }
+	head -c 64M /dev/zero >part.raw
+	ok qemu-img bench -f raw -w -c 500 -d 16 -s 4k -S 69632 --pattern=7 part.raw
+	ok qemu-img compare -f raw -F qcow2 part.raw part.qcow2
+done
 truncate -s 1M z.raw
 ok img bench -f raw -w -c 256 -s 4k --pattern=65 z.raw
 cmp -s z.raw <(head -c 1M /dev/zero | tr '\0' A) || { echo "bench wrote something else"; failed=1; }
