@@ -87,7 +87,8 @@ static bool try_pass(struct qed *q, struct qed_io *io)
 	struct qed_extent e;
 
 	io->range.exclusive = false;
-	if (co_range_conflict(&q->ios, &io->range) || qed_lookup_cached(q, req->offset, req->len, &e) != 1 || e.len < req->len)
+	if (co_range_conflict(&q->ios, &io->range) || qed_lookup_cached(q, req->offset, req->len, &e) != 1 ||
+	    e.len < req->len)
 		return false;
 	if (e.kind == QED_DATA) {
 		co_range_take(&q->ios, &io->range);

@@ -27,7 +27,8 @@ struct co_ranges {
 	unsigned exclusives;
 };
 
-/* A structure of zeros, or NULL without memory; co_range_free gives it back, co_ranges_fini ends the list of free ones. */
+/* A structure of zeros, or NULL without memory; co_range_free gives it back, co_ranges_fini ends the list of free ones.
+ */
 void *co_range_new(struct co_ranges *s);
 void co_range_free(struct co_ranges *s, struct co_range *r);
 void co_ranges_fini(struct co_ranges *s);
