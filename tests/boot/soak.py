@@ -88,7 +88,10 @@ def main():
     run = subprocess.run(command + shlex.split(os.environ.get("SOAK_TRY", "")) + ["--", "bash", "-c", script(seconds)], stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True, timeout=2 * seconds + 1800)
     rounds = re.search(r"^ROUNDS (\d+)", run.stdout, re.M)
-    if run.returncode or not rounds or re.search(r"^(KERNEL|FAIL) ", run.stdout, re.M):
+    bad = re.search(r"^(KERNEL|FAIL) ", run.stdout, re.M)
+    if bad:
+        raise guest.GuestFailed(f"status {run.returncode}; the guest says\n" + run.stdout[bad.start():][:3000])
+    if run.returncode or not rounds:
         raise guest.GuestFailed(f"status {run.returncode}; it ends\n" + run.stdout[-5000:])
     got = counts(run.stdout)
     if set(got) != set(want) or any(got[line] != int(rounds[1]) * want[line] for line in want):

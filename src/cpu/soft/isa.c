@@ -152,7 +152,12 @@ void isa_init(const struct soft_cpu *c, bool present[ISA_SETS])
 	uint32_t r[4];
 	bool vl;
 
-	memset(present, true, ISA_SETS * sizeof(*present));
+	/* Knights Corner's instructions are no other CPU's. */
+	for (unsigned k = 0; k < ISA_SETS; k++) {
+		const char *name = ZydisISASetGetString((ZydisISASet)k);
+
+		present[k] = !name || strncmp(name, "KNC", 3) != 0;
+	}
 	cpuid_of(c, 7, 0, r);
 	vl = r[EBX] & BIT(31);
 	for (unsigned k = 0; k < ARRAY_SIZE(isa_bits); k++) {

@@ -46,6 +46,7 @@ static int direction_op(struct soft_cpu *c, const struct insn *i)
 static int clzero(struct soft_cpu *c, const struct insn *i)
 {
 	static const uint8_t zero[64];
+	const bool long64 = c->mode_key & SOFT_KEY_LONG64;
 	unsigned seg = i->mem_seg;
 	uint64_t lin;
 
@@ -56,6 +57,13 @@ static int clzero(struct soft_cpu *c, const struct insn *i)
 		case 0xf3: return insn_undefined(c, i);
 		case 0x64: seg = S_FS; break;
 		case 0x65: seg = S_GS; break;
+		case 0x26:
+		case 0x2e:
+		case 0x36:
+		case 0x3e:
+			if (!long64)
+				seg = i->bytes[k] >> 3 & 3; /* ES, CS, SS, DS */
+			break;
 		default: break;
 		}
 	if (seg_linear(c, seg, c->s.gpr[R_RAX] & size_mask(i->addrsize), 1, true, &lin))
