@@ -18,6 +18,7 @@
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/type.h"
+#include "base/util.h"
 #include "bus/irq.h"
 #include "bus/ports.h"
 #include "cpu/cpu.h"
@@ -28,6 +29,9 @@
 struct dev;
 struct pci_bus;
 struct fw_cfg;
+
+/* Lines that -qtest can watch. */
+enum bus_line { BUS_LINE_GSI /* n: 0..23 */, BUS_LINE_INTR /* the 8259 pair's output; n: 0 */ };
 
 /* What a machine gives its devices. Filled by the board before any realize. */
 struct bus {
@@ -45,11 +49,21 @@ struct bus {
 	/* An event for the monitors: its name and a JSON object. Main loop's thread; may be NULL. */
 	void (*event)(void *opaque, const char *name, const char *data_json);
 	void *opaque;
+	/* Told of every level put on an interrupt line, changed or not. Any thread, under any lock: it may only take a
+	 * leaf lock. NULL: nobody watches; set while the vCPUs are stopped. */
+	void (*line_watch)(void *opaque, enum bus_line line, int n, int level);
+	void *line_opaque;
 	struct dev *devices; /* all realized devices, creation order */
 	/* Register an eventfd doorbell with the engine; -ENOSYS when it has none. */
 	int (*doorbell)(void *opaque, bool port, uint64_t addr, unsigned size, bool match, uint64_t value, int fd,
 			bool assign);
 };
+
+static inline void bus_watch_line(const struct bus *b, enum bus_line line, int n, int level)
+{
+	if (unlikely(b->line_watch != NULL))
+		b->line_watch(b->line_opaque, line, n, level);
+}
 
 /* One field of a device's saved state (snapshots): a table ends with name NULL. */
 struct state_field {

@@ -335,6 +335,9 @@ static const struct cmd_option cmd_table[] = {
     {"qmp", "DEV", "machine protocol (QMP) on a character device, as -serial", CMD_FN, 0, cmd_set_qmp},
     {"qmp-pretty", "DEV", "as -qmp, indented", CMD_FN, 0, cmd_set_qmp_pretty},
     {"mon", "chardev=ID,mode=readline|control", "monitor or QMP on a -chardev", CMD_FN, 0, cmd_set_mon},
+    {"qtest", "DEV", "test protocol (ports, memory, clock, interrupt lines) on a character device; see -accel qtest",
+     CMD_TEXT, AT(qtest), NULL},
+    {"qtest-log", "FILE", "write what -qtest receives and sends there (none: nowhere)", CMD_TEXT, AT(qtest_log), NULL},
     {"nographic", NULL, "serial console and monitor on this terminal (Ctrl-a h helps)", CMD_CALL, 0, cmd_set_nographic},
     {"display", "none", "display: only none", CMD_FN, 0, cmd_set_display},
     {"vga", "none", "graphics card: only none", CMD_FN, 0, cmd_set_vga},
@@ -463,11 +466,11 @@ void cmdline_free(struct cmdline *c)
 {
 	struct text_list *lists[] = {&c->drives,  &c->blockdevs, &c->chardevs, &c->serials, &c->objects, &c->globals,
 				     &c->devices, &c->smbios,	 &c->fw_cfg,   &c->initrds, &c->accels};
-	char *texts[] = {c->vm.machine,	   c->vm.accel, c->vm.cpu,    (char *)c->vm.ram.path,
-			 c->vm.kernel,	   c->vm.bios,	c->vm.append, c->vm.dtb,
-			 c->vm.name,	   c->vm.uuid,	c->vm.boot,   c->vm.rtc_base,
-			 c->pidfile,	   c->stats,	c->log_file,  c->process_name,
-			 c->memory_backend};
+	char *texts[] = {c->vm.machine,	    c->vm.accel, c->vm.cpu,    (char *)c->vm.ram.path,
+			 c->vm.kernel,	    c->vm.bios,	 c->vm.append, c->vm.dtb,
+			 c->vm.name,	    c->vm.uuid,	 c->vm.boot,   c->vm.rtc_base,
+			 c->pidfile,	    c->stats,	 c->log_file,  c->process_name,
+			 c->memory_backend, c->qtest,	 c->qtest_log};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		text_list_free(lists[i]);

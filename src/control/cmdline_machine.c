@@ -174,7 +174,7 @@ static int accel_print_list(void)
 /* Check one engine's name; its options are checked by the engine. */
 static int accel_check(const char *name, size_t len, struct err *err)
 {
-	static const char *const missing[] = {"xen", "hax", "hvf", "whpx", "nvmm", "qtest"};
+	static const char *const missing[] = {"xen", "hax", "hvf", "whpx", "nvmm"};
 	const char *names[8] = {"tcg"};
 	size_t n = 1;
 	char word[32];

@@ -20,6 +20,7 @@
 #include "chr/chr.h"
 #include "control/monitor.h"
 #include "control/process.h"
+#include "control/qtest.h"
 #include "control/runtime.h"
 #include "io/iothread.h"
 
@@ -169,6 +170,17 @@ static int run_monitors(struct run *r, struct err *err)
 					 : hmp_create(chr, r->vm, c->as_qemu ? "(qemu) " : "(kelvin) ", err);
 	}
 	return ret;
+}
+
+/* Last: its client may send commands at once. */
+static int run_qtest(struct run *r, struct err *err)
+{
+	struct chr *chr;
+	int ret = chr_create_legacy(r->c->qtest, "qtest", r->loop, &chr, err);
+
+	if (!ret && chr)
+		ret = qtest_create(chr, r->vm, r->loop, r->c->qtest_log, err);
+	return ret ? err_prefix(err, "-qtest %s", r->c->qtest) : 0;
 }
 
 /* ---- backends of devices ----------------------------------------------------------- */
@@ -416,6 +428,8 @@ static int run_prepare(struct run *r, struct err *err)
 		ret = process_signals_watch(r->loop, run_quit_signal, run_stats, r);
 	if (!ret)
 		runtime_open(r->loop, r->vm);
+	if (!ret && c->qtest)
+		ret = run_qtest(r, err);
 	return ret ? ret : process_daemonize_ready(err);
 }
 
@@ -423,6 +437,7 @@ static void run_destroy(struct run *r)
 {
 	quit_vm = NULL;
 	runtime_close(r->loop);
+	qtest_destroy();
 	monitor_destroy_all();
 	if (r->vm)
 		vm_destroy(r->vm);

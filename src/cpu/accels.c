@@ -6,7 +6,7 @@
 
 #include "base/util.h"
 
-const struct accel_ops *const accel_table[] = {&kvm_accel_ops, &soft_accel_ops, NULL};
+const struct accel_ops *const accel_table[] = {&kvm_accel_ops, &soft_accel_ops, &qtest_accel_ops, NULL};
 
 const struct accel_ops *accel_find(const char *name)
 {

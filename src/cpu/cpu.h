@@ -96,6 +96,7 @@ struct accel_ops {
 	int (*probe)(struct err *err);
 	struct accel *(*create)(const struct accel_config *cfg, struct opts *options, struct err *err);
 	void (*destroy)(struct accel *a);
+	bool manual_clock; /* no guest code runs: guest time moves by vmclock_step only */
 	/* NULL for the software engine: then the board's own irqchips are used. */
 	const struct accel_irqchip *irqchip;
 	/* Attach or detach a doorbell at an absolute address (memory or port); -ENOSYS = not supported. */
@@ -164,7 +165,7 @@ static inline void vcpu_request(struct vcpu *v, uint32_t bits)
 		v->accel->ops->vcpu_kick(v);
 }
 
-extern const struct accel_ops kvm_accel_ops, soft_accel_ops;
+extern const struct accel_ops kvm_accel_ops, soft_accel_ops, qtest_accel_ops;
 /* cpu/accels.c: every engine, ends with NULL; "tcg" finds soft. NULL when there is none of that name. */
 extern const struct accel_ops *const accel_table[];
 const struct accel_ops *accel_find(const char *name);

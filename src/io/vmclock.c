@@ -57,7 +57,7 @@ void vmclock_start(struct vmclock *c)
 	uint64_t ns, tsc;
 
 	change_begin(c);
-	if (!c->running) {
+	if (!c->running && !c->manual) {
 		clock_pair(&tsc, &ns);
 		c->ns_offset = ns - c->stopped_ns;
 		c->tsc_offset = c->stopped_tsc - tsc;
@@ -134,6 +134,9 @@ static void host_arm(struct vmtimer *t, uint64_t guest_ns)
 {
 	uint64_t host = vmclock_host_deadline(t->clock, guest_ns);
 
+	/* A manual clock stands: what is due fires from the loop, the rest in vmclock_step. */
+	if (t->clock->manual && guest_ns <= vmclock_ns(t->clock))
+		host = 0;
 	if (host != NOT_ARMED)
 		timer_arm(&t->timer, host);
 }
@@ -149,7 +152,7 @@ static void vmtimer_fire(void *arg)
 		host_arm(t, deadline);
 		return;
 	}
-	if (!t->clock->running)
+	if (!t->clock->running && !t->clock->manual)
 		return; /* due, but the machine stands still: vmclock_timers_resume arms it */
 	/* A failed exchange means that another thread re-armed or cancelled it just now. */
 	if (atomic_compare_exchange_strong(&t->guest_deadline, &deadline, NOT_ARMED))
@@ -206,4 +209,55 @@ void vmclock_timers_resume(struct vmclock *c)
 			host_arm(t, deadline);
 	}
 	pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- a clock moved by hand ------------------------------------------------ */
+
+static struct vmtimer *first_timer(struct vmclock *c, uint64_t *deadline)
+{
+	struct vmtimer *first = NULL;
+
+	*deadline = NOT_ARMED;
+	pthread_mutex_lock(&c->lock);
+	for (struct vmtimer *t = c->timers; t; t = t->next) {
+		uint64_t d = t->guest_deadline;
+
+		if (d < *deadline) {
+			*deadline = d;
+			first = t;
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return first;
+}
+
+uint64_t vmclock_next_deadline(struct vmclock *c)
+{
+	uint64_t deadline;
+
+	first_timer(c, &deadline);
+	return deadline;
+}
+
+static void manual_set(struct vmclock *c, uint64_t ns)
+{
+	BUG_ON(!c->manual);
+	if (ns > c->stopped_ns)
+		vmclock_set(c, ns, tsc_of_ns(c, ns));
+}
+
+bool vmclock_step(struct vmclock *c, uint64_t ns, unsigned most)
+{
+	struct vmtimer *t;
+	uint64_t deadline;
+
+	while ((t = first_timer(c, &deadline)) && deadline <= ns) {
+		if (!most--)
+			return false;
+		manual_set(c, deadline);
+		if (atomic_compare_exchange_strong(&t->guest_deadline, &deadline, NOT_ARMED))
+			t->fn(t->arg);
+	}
+	manual_set(c, ns);
+	return true;
 }

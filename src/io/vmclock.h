@@ -23,6 +23,7 @@ struct vmclock {
 	_Atomic uint64_t stopped_tsc;
 	_Atomic bool running;
 	_Atomic uint32_t seq;  /* odd while start or stop changes the fields above */
+	bool manual;	       /* never runs: vmclock_step moves it. Set before the first start */
 	bool tsc_from_ns;      /* the host's TSC is not invariant: the guest's is computed from ns */
 	uint64_t tsc_khz;      /* constant; the guest TSC's frequency */
 	uint64_t wall_base_ns; /* CLOCK_REALTIME at guest ns 0 */
@@ -37,6 +38,13 @@ void vmclock_start(struct vmclock *c);
 void vmclock_stop(struct vmclock *c);
 /* Restore a saved clock; only while stopped. */
 void vmclock_set(struct vmclock *c, uint64_t ns, uint64_t tsc);
+/*
+ * A manual clock: run the timers that are due until guest time `ns`, in order and each at its own time, then be
+ * there. At most `most` of them: false when there was no end, call again. It never goes back. Loop's thread.
+ */
+bool vmclock_step(struct vmclock *c, uint64_t ns, unsigned most);
+/* The earliest deadline of all timers, UINT64_MAX when none is armed. */
+uint64_t vmclock_next_deadline(struct vmclock *c);
 uint64_t vmclock_ns(const struct vmclock *c);  /* any thread */
 uint64_t vmclock_tsc(const struct vmclock *c); /* any thread */
 /* Host deadline (clock_raw_ns) of a guest time. While stopped: UINT64_MAX. */

@@ -20,9 +20,10 @@
 
 static void gsi_set(void *opaque, int n, int level)
 {
-	struct accel *a = opaque;
+	struct vm *vm = opaque;
 
-	a->ops->irqchip->set_gsi(a, (unsigned)n, level);
+	bus_watch_line(&vm->bus, BUS_LINE_GSI, n, level);
+	vm->accel->ops->irqchip->set_gsi(vm->accel, (unsigned)n, level);
 }
 
 static void msi_send(void *opaque, uint64_t addr, uint32_t data)
@@ -116,6 +117,7 @@ static int create_with(struct vm *vm, const struct accel_ops *ops, struct opts *
 	if (!vm->accel)
 		return err && err->code ? err->code : -EIO;
 	vm->accel_ops = ops;
+	vm->clock.manual = ops->manual_clock;
 	return 0;
 }
 
@@ -226,7 +228,7 @@ int vm_accel_create(struct vm *vm, struct err *err)
 	vm->bus.doorbell = bus_doorbell;
 	if (a->ops->irqchip) {
 		for (int i = 0; i < (int)ARRAY_SIZE(vm->bus.gsi); i++)
-			vm->bus.gsi[i] = (struct irq){gsi_set, a, i};
+			vm->bus.gsi[i] = (struct irq){gsi_set, vm, i};
 		vm->bus.msi = &kernel_msi_ops;
 		vm->bus.msi_opaque = a;
 	}

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/type.h"
@@ -287,13 +288,42 @@ static void test_log(void **state)
 	log_mask = 0;
 }
 
+static void test_base64(void **state)
+{
+	/* RFC 4648, section 10 */
+	static const char *const table[][2] = {{"", ""},
+					       {"f", "Zg=="},
+					       {"fo", "Zm8="},
+					       {"foo", "Zm9v"},
+					       {"foob", "Zm9vYg=="},
+					       {"fooba", "Zm9vYmE="},
+					       {"foobar", "Zm9vYmFy"}};
+	static const char *const bad[] = {"Z", "Zg=", "Zg", "=Zg=", "Zg==Zg==", "Z===", "====", "Zm9v\n", "Zm 9"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		char text[16];
+		uint8_t bytes[16];
+
+		base64_encode((const uint8_t *)table[i][0], strlen(table[i][0]), text);
+		assert_string_equal(text, table[i][1]);
+		assert_int_equal(strlen(text), base64_length(strlen(table[i][0])));
+		assert_int_equal(base64_decode(text, bytes), strlen(table[i][0]));
+		assert_memory_equal(bytes, table[i][0], strlen(table[i][0]));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		uint8_t bytes[16];
+
+		assert_int_equal(base64_decode(bad[i], bytes), -EINVAL);
+	}
+}
+
 int main(void)
 {
 	static const struct type *const types[] = {&base_type, &thing_type};
 	static const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_err),	      cmocka_unit_test(test_opts), cmocka_unit_test(test_type),
-	    cmocka_unit_test(test_type_opts), cmocka_unit_test(test_size), cmocka_unit_test(test_nearest),
-	    cmocka_unit_test(test_log),
+	    cmocka_unit_test(test_err),	      cmocka_unit_test(test_opts),   cmocka_unit_test(test_type),
+	    cmocka_unit_test(test_type_opts), cmocka_unit_test(test_size),   cmocka_unit_test(test_nearest),
+	    cmocka_unit_test(test_log),	      cmocka_unit_test(test_base64),
 	};
 
 	type_register(types, ARRAY_SIZE(types));

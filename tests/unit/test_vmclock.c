@@ -131,6 +131,63 @@ static void test_timer(void **state)
 	loop_destroy(l);
 }
 
+static struct {
+	struct vmtimer t;
+	uint64_t at[8];
+	unsigned n;
+} tick;
+
+static void on_tick(void *arg)
+{
+	uint64_t now = vmclock_ns(arg);
+
+	if (tick.n < ARRAY_SIZE(tick.at))
+		tick.at[tick.n++] = now;
+	vmtimer_arm(&tick.t, now + 1000);
+}
+
+/* A manual clock stands until it is stepped; timers see their own time, and many of them can be interrupted. */
+static void test_manual(void **state)
+{
+	struct loop *l = loop_create("test", NULL);
+	struct vmclock c;
+
+	vmclock_init(&c);
+	c.manual = true;
+	vmclock_start(&c);
+	assert_int_equal(vmclock_ns(&c), 0);
+	usleep(2000);
+	assert_int_equal(vmclock_ns(&c), 0);
+	assert_true(vmclock_next_deadline(&c) == UINT64_MAX);
+	vmtimer_init(&tick.t, &c, l, on_tick, &c);
+	vmtimer_arm(&tick.t, 500);
+	assert_int_equal(vmclock_next_deadline(&c), 500);
+	loop_run_once(l, 2000000);
+	assert_int_equal(tick.n, 0);
+	assert_true(vmclock_step(&c, 499, 10));
+	assert_int_equal(tick.n, 0);
+	assert_true(vmclock_step(&c, 2700, 10));
+	assert_int_equal(tick.n, 3);
+	assert_int_equal(tick.at[0], 500);
+	assert_int_equal(tick.at[2], 2500);
+	assert_int_equal(vmclock_ns(&c), 2700);
+	assert_int_equal(vmclock_tsc(&c), muldiv64(2700, c.tsc_khz, 1000000));
+	assert_true(vmclock_step(&c, 100, 10));
+	assert_int_equal(vmclock_ns(&c), 2700);
+	assert_false(vmclock_step(&c, 1000000, 2));
+	assert_int_equal(tick.n, 5);
+	assert_int_equal(vmclock_ns(&c), 4500);
+	/* What is armed for the past fires from the loop. */
+	vmtimer_arm(&tick.t, 10);
+	for (int i = 0; i < 100 && tick.n < 6; i++)
+		loop_run_once(l, 2000000);
+	assert_int_equal(tick.n, 6);
+	assert_int_equal(tick.at[5], 4500);
+	vmtimer_fini(&tick.t);
+	vmclock_fini(&c);
+	loop_destroy(l);
+}
+
 static void test_tsc_frequency(void **state)
 {
 	uint64_t khz = clock_tsc_khz(), ns0, ns1, t0, t1;
@@ -151,9 +208,8 @@ static void test_tsc_frequency(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_stop_cont),
-	    cmocka_unit_test(test_monotonic_under_stops),
-	    cmocka_unit_test(test_timer),
+	    cmocka_unit_test(test_stop_cont),	  cmocka_unit_test(test_monotonic_under_stops),
+	    cmocka_unit_test(test_timer),	  cmocka_unit_test(test_manual),
 	    cmocka_unit_test(test_tsc_frequency),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

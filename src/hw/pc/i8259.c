@@ -96,6 +96,7 @@ static void i8259_update(struct irqchip *c, bool pulse)
 		master->irr &= ~BIT(2);
 	intr = i8259_pending(c, master) >= 0;
 	atomic_store(&c->pic_intr, intr);
+	bus_watch_line(c->bus, BUS_LINE_INTR, 0, intr);
 	if (pulse && was)
 		ioapic_set_pin(c, 0, 0);
 	if (intr && (!was || pulse)) {

@@ -67,6 +67,7 @@ void irqchip_set_gsi(void *chip, int gsi, int level)
 
 	if (gsi < 0 || gsi >= IRQCHIP_GSIS)
 		return;
+	bus_watch_line(c->bus, BUS_LINE_GSI, gsi, level);
 	pthread_mutex_lock(&c->lock);
 	if (gsi < 16)
 		i8259_set_line(c, (unsigned)gsi, level);
@@ -86,9 +87,14 @@ static void irqchip_msi_send(void *opaque, uint64_t addr, uint32_t data)
 			     .vector = (uint8_t)data,
 			     .mode = (enum apic_mode)((data >> 8) & 7)};
 
-	/* A message elsewhere is a write to memory that no PC has there. */
-	if (addr >> 20 != 0xfee)
+	/* A message is a write of four bytes: elsewhere it is one to RAM, as any DMA. */
+	if (addr >> 20 != 0xfee) {
+		uint8_t le[4];
+
+		st32le(le, data);
+		dma_write(((struct irqchip *)opaque)->bus->mem, addr, le, sizeof(le));
 		return;
+	}
 	/* Redirection hint: one of those addressed, though the mode says fixed. */
 	if (addr & BIT(3) && m.logical && m.mode == APIC_FIXED)
 		m.mode = APIC_LOWEST;

@@ -5,6 +5,9 @@
  * docs/specs/pci-testdev: counts writes of expected data). Device locks.
  */
 #include <errno.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include "base/util.h"
 #include "bus/pci.h"
 #include "hw/pc/devices.h"
@@ -156,70 +159,96 @@ const struct dev_ops pc_testdev_ops = {
 
 /* ---- pci-testdev -------------------------------------------------------------- */
 
-#define TEST_MEM_SIZE 4096
-#define TEST_IO_SIZE  256
-#define TESTS	      3 /* in each BAR */
-#define TEST_DATA     0xfau
-#define HDR_SIZE      16
-#define NAME_MAX_LEN  48
+/*
+ * Six tests: three by memory, three by ports. The guest selects one by writing its number to the first byte of the
+ * BAR and reads a header there: test (1 byte), width (1), offset (4 at 4), data (4 at 8), count (4 at 12) and the
+ * test's name. Writes of the data at the offset count, except where they are a doorbell's and end in an eventfd.
+ */
+#define TEST_MEM_SIZE	  4096
+#define TEST_IO_SIZE	  256
+#define TESTS		  3 /* of each kind */
+#define TEST_NONE	  (2 * TESTS)
+#define TEST_DATA	  0xfau
+#define TEST_DATA_ANY	  0xceu
+#define TEST_WIDTH	  1
+#define TEST_HDR_SIZE	  16
+#define TEST_NAME_MAX	  32
+#define TEST_OFFSET(kind) ((kind) ? TEST_IO_SIZE / 2 : TEST_MEM_SIZE / 2)
 
-/* The header a guest reads at the start of each BAR. */
-struct test_bar {
-	struct pci_testdev *owner;
-	uint32_t selected; /* TESTS: none */
-	uint32_t count;
-	uint32_t data_area; /* where the first test's data is written */
-};
+enum test_way { TEST_COUNTS, TEST_WILDCARD, TEST_DATAMATCH };
 
 struct pci_testdev {
 	struct pci_dev pci; /* first */
-	struct test_bar bar[2];
+	struct test_bar {
+		struct pci_testdev *owner;
+		unsigned kind; /* and number of the BAR: 0 memory, 1 ports */
+	} bar[2];
+	uint32_t current; /* TEST_NONE: none */
+	uint32_t count;
+	int ringing; /* the BAR `doorbell` is registered in, or -1 */
+	struct region_doorbell doorbell;
 	uint64_t membar; /* property: size of a third BAR that does nothing */
 };
 
-static const char *const test_names[TESTS] = {"no-eventfd", "wildcard-eventfd", "datamatch-eventfd"};
+static const char *const test_kinds[2] = {"mmio", "portio"};
+static const char *const test_ways[TESTS] = {
+    [TEST_COUNTS] = "no-eventfd", [TEST_WILDCARD] = "wildcard-eventfd", [TEST_DATAMATCH] = "datamatch-eventfd"};
 
-static uint32_t test_offset(const struct test_bar *b)
+static uint32_t test_offset(uint32_t test)
 {
-	return b->data_area + b->selected * 4;
+	return TEST_OFFSET(test / TESTS) + test;
 }
 
-static void test_header(const struct test_bar *b, uint8_t hdr[HDR_SIZE + NAME_MAX_LEN])
+static uint32_t test_data(uint32_t test)
 {
-	const struct test_bar *first = &b->owner->bar[0];
-
-	memset(hdr, 0, HDR_SIZE + NAME_MAX_LEN);
-	if (b->selected >= TESTS)
-		return;
-	hdr[0] = (uint8_t)b->selected;
-	hdr[1] = 1; /* bytes to write */
-	st32le(hdr + 4, test_offset(b));
-	st32le(hdr + 8, TEST_DATA);
-	st32le(hdr + 12, b->count);
-	memcpy(hdr + HDR_SIZE, b == first ? "mmio-" : "portio-", b == first ? 5 : 7);
-	memcpy(hdr + HDR_SIZE + (b == first ? 5 : 7), test_names[b->selected], strlen(test_names[b->selected]));
+	return test % TESTS == TEST_WILDCARD ? TEST_DATA_ANY : TEST_DATA;
 }
 
 static uint64_t test_read(void *opaque, uint64_t off, unsigned size)
 {
-	uint8_t hdr[HDR_SIZE + NAME_MAX_LEN];
+	const struct pci_testdev *s = ((const struct test_bar *)opaque)->owner;
+	uint8_t hdr[TEST_HDR_SIZE + TEST_NAME_MAX] = {0};
 
-	if (off + size > sizeof(hdr))
+	if (off >= sizeof(hdr) || s->current == TEST_NONE)
 		return 0;
-	test_header(opaque, hdr);
-	return get_bytes(hdr + off, size);
+	hdr[0] = (uint8_t)s->current;
+	hdr[1] = TEST_WIDTH;
+	st32le(hdr + 4, test_offset(s->current));
+	st32le(hdr + 8, test_data(s->current));
+	st32le(hdr + 12, s->count);
+	snprintf((char *)hdr + TEST_HDR_SIZE, TEST_NAME_MAX, "%s-%s", test_kinds[s->current / TESTS],
+		 test_ways[s->current % TESTS]);
+	return hdr[off];
+}
+
+static void test_select(struct pci_testdev *s, uint32_t test)
+{
+	if (s->ringing >= 0)
+		pci_doorbell_del(&s->pci, s->ringing, &s->doorbell);
+	s->ringing = -1;
+	s->current = test;
+	s->count = 0;
+	if (test == TEST_NONE || test % TESTS == TEST_COUNTS || s->doorbell.fd < 0)
+		return;
+	s->doorbell.off = test_offset(test);
+	s->doorbell.size = TEST_WIDTH;
+	s->doorbell.match = test % TESTS == TEST_DATAMATCH;
+	s->doorbell.value = TEST_DATA;
+	if (!pci_doorbell_add(&s->pci, (int)(test / TESTS), &s->doorbell))
+		s->ringing = (int)(test / TESTS);
 }
 
 static void test_write(void *opaque, uint64_t off, uint64_t val, unsigned size)
 {
 	struct test_bar *b = opaque;
+	struct pci_testdev *s = b->owner;
 
-	if (off == 0) {
-		b->selected = (uint8_t)val < TESTS ? (uint8_t)val : TESTS;
-		b->count = 0;
-	} else if (b->selected < TESTS && off == test_offset(b) && (uint8_t)val == TEST_DATA) {
-		b->count++;
-	}
+	if (off == 0)
+		test_select(s, val < TESTS ? b->kind * TESTS + (uint32_t)val : TEST_NONE);
+	else if (s->current != TEST_NONE && s->current % TESTS == TEST_COUNTS && off == test_offset(s->current) &&
+		 val == TEST_DATA)
+		s->count++;
+	/* The other tests' writes are doorbells: without an engine that takes them they end here, uncounted as well. */
 }
 
 static uint64_t membar_read(void *opaque, uint64_t off, unsigned size)
@@ -228,18 +257,17 @@ static uint64_t membar_read(void *opaque, uint64_t off, unsigned size)
 }
 static void membar_write(void *opaque, uint64_t off, uint64_t val, unsigned size) {}
 
-static const struct region_ops test_ops = {test_read, test_write, 1, 4};
+static const struct region_ops test_ops = {test_read, test_write, 1, 1};
 static const struct region_ops membar_ops = {membar_read, membar_write, 1, 8};
 
 static void pci_testdev_reset(struct dev *d)
 {
 	struct pci_testdev *s = container_of(d, struct pci_testdev, pci.dev);
 
+	pthread_mutex_lock(&d->lock);
+	test_select(s, TEST_NONE);
+	pthread_mutex_unlock(&d->lock);
 	pci_reset_common(&s->pci);
-	for (unsigned n = 0; n < 2; n++) {
-		s->bar[n].selected = TESTS;
-		s->bar[n].count = 0;
-	}
 }
 
 static int pci_testdev_realize(struct dev *d, struct err *err)
@@ -254,19 +282,32 @@ static int pci_testdev_realize(struct dev *d, struct err *err)
 	p->device = 0x0005;
 	p->subsys_vendor = 0x1af4;
 	p->subsys_id = 0x1100;
-	p->class_code = 0xff0000;
-	s->bar[0] = (struct test_bar){.owner = s, .selected = TESTS, .data_area = TEST_MEM_SIZE / 2};
-	s->bar[1] = (struct test_bar){.owner = s, .selected = TESTS, .data_area = TEST_IO_SIZE / 2};
+	p->class_code = 0x00ff00;
+	s->current = TEST_NONE;
+	s->ringing = -1;
+	s->doorbell.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	for (unsigned kind = 0; kind < 2; kind++)
+		s->bar[kind] = (struct test_bar){s, kind};
 	pci_add_bar(p, 0, PCI_BAR_MEM32, false, "pci-testdev-mmio", TEST_MEM_SIZE, &test_ops, &s->bar[0]);
 	pci_add_bar(p, 1, PCI_BAR_IO, false, "pci-testdev-portio", TEST_IO_SIZE, &test_ops, &s->bar[1]);
 	if (s->membar)
 		pci_add_bar(p, 2, PCI_BAR_MEM64, true, "pci-testdev-membar", s->membar, &membar_ops, s);
-	return pci_register(p, err);
+	int ret = pci_register(p, err);
+	if (ret && s->doorbell.fd >= 0)
+		close(s->doorbell.fd);
+	return ret;
 }
 
 static void pci_testdev_unrealize(struct dev *d)
 {
-	pci_unregister(&container_of(d, struct pci_testdev, pci.dev)->pci);
+	struct pci_testdev *s = container_of(d, struct pci_testdev, pci.dev);
+
+	pthread_mutex_lock(&d->lock);
+	test_select(s, TEST_NONE);
+	pthread_mutex_unlock(&d->lock);
+	pci_unregister(&s->pci);
+	if (s->doorbell.fd >= 0)
+		close(s->doorbell.fd);
 }
 
 static const struct prop pci_testdev_props[] = {
@@ -278,12 +319,24 @@ static const struct prop pci_testdev_props[] = {
     {0},
 };
 
-static const struct state_field pci_testdev_fields[] = {{"selected0", offsetof(struct pci_testdev, bar[0].selected), 4},
-							{"count0", offsetof(struct pci_testdev, bar[0].count), 4},
-							{"selected1", offsetof(struct pci_testdev, bar[1].selected), 4},
-							{"count1", offsetof(struct pci_testdev, bar[1].count), 4},
-							{0}};
-static const struct state pci_testdev_state = {.version = 1, .min_version = 1, .fields = pci_testdev_fields};
+static const struct state_field pci_testdev_fields[] = {
+    {"current", offsetof(struct pci_testdev, current), 4}, {"count", offsetof(struct pci_testdev, count), 4}, {0}};
+
+/* The doorbell is not in the state: it follows from the test. */
+static int pci_testdev_post_load(struct dev *d, unsigned version)
+{
+	struct pci_testdev *s = container_of(d, struct pci_testdev, pci.dev);
+	uint32_t count = s->count;
+
+	if (s->current > TEST_NONE)
+		return -EINVAL;
+	test_select(s, s->current);
+	s->count = count;
+	return 0;
+}
+
+static const struct state pci_testdev_state = {
+    .version = 1, .min_version = 1, .fields = pci_testdev_fields, .post_load = pci_testdev_post_load};
 
 const struct dev_ops pci_testdev_ops = {
     .type = {.name = "pci-testdev",
