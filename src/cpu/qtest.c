@@ -24,6 +24,11 @@ static struct qtest_vcpu *qtest_vcpu_of(struct vcpu *v)
 	return container_of(v, struct qtest_vcpu, v);
 }
 
+static int qtest_probe(struct err *err)
+{
+	return 0;
+}
+
 static struct accel *qtest_create(const struct accel_config *cfg, struct opts *options, struct err *err)
 {
 	struct accel *a = calloc(1, sizeof(*a));
@@ -115,6 +120,7 @@ const struct accel_ops qtest_accel_ops = {
 	     .about = "no CPU: a client of -qtest reads, writes and moves the clock",
 	     .size = sizeof(struct accel)},
     .manual_clock = true,
+    .probe = qtest_probe,
     .create = qtest_create,
     .destroy = qtest_destroy,
     .vcpu_create = qtest_vcpu_create,
