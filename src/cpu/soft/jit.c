@@ -47,6 +47,7 @@ static void cache_reset(struct jit *j)
 	j->cold = j->rw + j->size / 2;
 	j->arena_used = 0;
 	memset(j->hash, 0, sizeof(j->hash));
+	j->hash_used = 0;
 	memset(j->page_hash, 0, sizeof(j->page_hash));
 	j->all = NULL;
 }
@@ -54,7 +55,7 @@ static void cache_reset(struct jit *j)
 static bool cache_full(const struct jit *j)
 {
 	return j->hot + JIT_ROOM > j->rw + j->size / 2 || j->cold + JIT_ROOM > j->rw + j->size ||
-	       j->arena_used + BLOCK_ROOM > j->arena_size;
+	       j->arena_used + BLOCK_ROOM > j->arena_size || j->hash_used > JIT_BLOCK_HASH / 4 * 3;
 }
 
 /*
@@ -92,14 +93,28 @@ static void link_point(struct jit_link *l, const uint8_t *target)
 	__atomic_store_n((int32_t *)(void *)l->patch, d, __ATOMIC_RELEASE);
 }
 
-void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to)
+/* May a link to another page lead to this one? Once set, what its code compares with stays: another vCPU may be between
+ * the compare and the jump. */
+static bool link_host(const struct jit_link *l, uint64_t host)
 {
+	return l->host && (!*l->host || *l->host == host);
+}
+
+void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to, const uint8_t *host)
+{
+	uint64_t at = (uint64_t)(uintptr_t)host;
+
 	pthread_mutex_lock(&j->link_lock);
-	if (!l->linked && !l->from->dead && !to->dead) {
+	if (!l->linked && !l->from->dead && !to->dead && (!host || link_host(l, at))) {
 		l->linked = true;
 		l->next = to->incoming;
 		to->incoming = l;
-		link_point(l, l->back ? to->entry_loop : to->entry_a);
+		if (host) {
+			link_point(l, to->entry_b - j->rx_delta);
+			__atomic_store_n(l->host, at, __ATOMIC_RELEASE);
+		} else {
+			link_point(l, l->back ? to->entry_loop : to->entry_a);
+		}
 	}
 	pthread_mutex_unlock(&j->link_lock);
 }
@@ -121,7 +136,8 @@ static void block_close(const struct jit *j, struct jit_block *b)
 
 static void block_kill(struct jit *j, struct jit_block *b)
 {
-	struct jit_block **pp = &j->hash[jit_block_hash(b->page, b->off, b->key)];
+	uint64_t hash = jit_block_hash(b->page, b->off, b->key), tagged = jit_tagged(b, hash);
+	unsigned n = (unsigned)(hash >> (64 - JIT_BLOCK_BITS));
 
 	for (struct jit_link *l = b->incoming; l; l = l->next) {
 		link_point(l, l->stub);
@@ -130,10 +146,10 @@ static void block_kill(struct jit *j, struct jit_block *b)
 	b->incoming = NULL;
 	__atomic_store_n(&b->dead, true, __ATOMIC_RELEASE);
 	block_close(j, b);
-	while (*pp && *pp != b)
-		pp = &(*pp)->hash_next;
-	if (*pp)
-		__atomic_store_n(pp, b->hash_next, __ATOMIC_RELEASE);
+	while (j->hash[n] && j->hash[n] != tagged)
+		n = (n + 1) % JIT_BLOCK_HASH;
+	if (j->hash[n])
+		__atomic_store_n(&j->hash[n], JIT_GONE, __ATOMIC_RELEASE);
 }
 
 void jit_page_invalidated(struct accel *a, uint64_t page_index)
@@ -298,12 +314,9 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 	jc->decoder = *insn_decoder64(c);
 	jc->decoder32 = *insn_decoder32(c);
 	for (unsigned i = 0; i < MMU_MODES; i++) {
-		/* The other entries are closed while they are zero: address 0 belongs here. */
-		c->jit_jump[i][0].va = JIT_NO_VA(0);
 		c->jx.jump_key[i] = JIT_NO_KEY;
 	}
 	c->jx.self = c;
-	c->jx.user_end = 1ull << 47;
 	c->jx.xmask = host_xcr0() & XMASK;
 	c->jit = jc;
 	return 0;

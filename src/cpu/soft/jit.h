@@ -26,10 +26,12 @@
  * address of the page it runs at is in the frame (SLOT_PAGE), so code shared
  * between address spaces at different addresses is translated once.
  *
- * Blocks chain directly inside a page. Between pages, and for indirect
- * branches, they go through a table by linear address (struct jit_jump; jit_rt.c
- * says when its entries hold). An instruction that crosses a page's end is a block
- * of its own, reached only through the table, whose entry rests on both pages.
+ * Blocks chain directly inside a page. To another page they do so behind a
+ * look into the TLB's execute entries: it is mapped, and to where it was when
+ * the link was made. Indirect branches go through those entries too, then
+ * through a table by the host address of the guest's code (struct jit_jump), so
+ * that no change of mappings touches the table. An instruction that crosses a
+ * page's end is a block of its own, which begins with a look for its second page.
  *
  * Three entries: `entry_b` expects the guest's flags in SLOT_FLAGS (indirect
  * arrivals), `entry_a` in the host's flags (chained), `entry_loop` too, for jumps
@@ -45,22 +47,20 @@
 #include <Zydis/Zydis.h>
 #include "cpu/soft/insn.h"
 
-#define JIT_MAX_INSNS  64
-#define JIT_BLOCK_BITS 18
-#define JIT_BLOCK_HASH (1u << JIT_BLOCK_BITS)
-#define JIT_PAGE_HASH  (1u << 13)
-#define JIT_HEAT_BITS  18
-#define JIT_HEAT_SIZE  (1u << JIT_HEAT_BITS)
-#define JIT_ROOM       (96 * 1024) /* code room a single block may need, hot and cold each */
-/* jit_jump.va of an empty entry: an address that belongs to another entry. */
-#define JIT_NO_VA(index) ((uint64_t)((index) == 0))
-#define JIT_NO_KEY	 UINT32_MAX
-#define JIT_KEY_SINGLE	 (1u << 31) /* in a block's key: every access is looked up by itself (jit_group.c) */
-#define GROUP_SLOTS	 4
-#define LOOP_SLOTS	 8
-#define JIT_GROUP_RANGE	 256 /* bytes that accesses with one lookup may be apart */
-#define JIT_NO_PAGE	 UINT64_MAX
-#define JIT_INSN_MAX	 15u
+#define JIT_MAX_INSNS	64
+#define JIT_BLOCK_BITS	19
+#define JIT_BLOCK_HASH	(1u << JIT_BLOCK_BITS)
+#define JIT_PAGE_HASH	(1u << 13)
+#define JIT_HEAT_BITS	18
+#define JIT_HEAT_SIZE	(1u << JIT_HEAT_BITS)
+#define JIT_ROOM	(96 * 1024) /* code room a single block may need, hot and cold each */
+#define JIT_NO_KEY	UINT32_MAX
+#define JIT_KEY_SINGLE	(1u << 31) /* in a block's key: every access is looked up by itself (jit_group.c) */
+#define GROUP_SLOTS	4
+#define LOOP_SLOTS	8
+#define JIT_GROUP_RANGE 256 /* bytes that accesses with one lookup may be apart */
+#define JIT_NO_PAGE	UINT64_MAX
+#define JIT_INSN_MAX	15u
 
 /* Host registers by number. */
 enum host_reg {
@@ -103,14 +103,16 @@ enum jit_slot {
 
 /* Why translated code was left; jit_cpu.exit_reason. */
 enum jit_reason {
-	REASON_LOOKUP,	      /* indirect branch whose target is not in the table */
-	REASON_LINK,	      /* direct exit not linked yet: exit_link */
-	REASON_INTERP,	      /* the instruction at rip needs the interpreter */
-	REASON_POLL,	      /* requests pending */
-	REASON_FAULT,	      /* an exception is recorded */
-	REASON_MODE,	      /* the mode changed: look up with the new key */
-	REASON_STEP,	      /* execute jx.arg, a jit_step */
-	REASON_LOOKUP_SALTED, /* as LOOKUP, the address is salted */
+	REASON_LOOKUP,	    /* indirect branch whose target is not in the table */
+	REASON_LINK,	    /* direct exit not linked yet: exit_link */
+	REASON_INTERP,	    /* the instruction at rip needs the interpreter */
+	REASON_POLL,	    /* requests pending */
+	REASON_FAULT,	    /* an exception is recorded */
+	REASON_MODE,	    /* the mode changed: look up with the new key */
+	REASON_STEP,	    /* execute jx.arg, a jit_step */
+	REASON_LOOKUP_USER, /* as LOOKUP, in user mode */
+	REASON_FAR,	    /* direct exit to another page, not linked or linked to another place: exit_link */
+	REASON_CROSS,	    /* the second page of the instruction at rip is not the one that was translated */
 	REASON_COUNT
 };
 
@@ -122,12 +124,14 @@ struct jit_step {
 	bool quiet, string; /* the handler uses no vector registers and calls nothing that does; MOVS, STOS */
 };
 
-/* A direct exit to an offset in the same page. */
+/* A direct exit: to an offset in the same page, or to another page (`host`: see jit_branch.c). */
 struct jit_link {
 	struct jit_link *next; /* other links to the same target */
 	uint8_t *patch;	       /* writable address of the jump's rel32 */
 	const uint8_t *stub;   /* where it goes while unlinked */
 	const struct jit_block *from;
+	uint64_t
+	    *host; /* writable view: host address of the page that its code goes to; 0: not linked yet. NULL: near */
 	uint16_t off, live; /* live: the flags that the target may need */
 	bool single;	    /* to the variant without groups */
 	bool linked, back;  /* back: a jump backwards, which may close a loop */
@@ -148,19 +152,19 @@ struct jit_page_ref {
 };
 
 struct jit_block {
+	/* what a search compares and wants: one cache line */
+	uint64_t page;
+	uint64_t page2; /* its only instruction goes on in this page; JIT_NO_PAGE: the usual block */
+	uint32_t key;
+	uint16_t off, len;
+	bool dead;
+	const uint8_t *entry_b, *entry_a, *entry_loop;
+	uint32_t gen, gen2;
 	struct jit_block *all_next;   /* every block since the cache was empty, dead ones too */
 	const uint8_t *hot, *hot_end; /* writable view */
 	struct jit_site *site;
 	unsigned nsites;
-	struct jit_block *hash_next;
 	struct jit_page_ref ref[2];
-	uint64_t page;
-	uint64_t page2; /* its only instruction goes on in this page; JIT_NO_PAGE: the usual block */
-	uint64_t va;	/* linear page address for blocks that depend on it, else 0 */
-	uint32_t key, gen, gen2;
-	uint16_t off, len;
-	bool dead;
-	const uint8_t *entry_a, *entry_b, *entry_loop;
 	const uint8_t *poll; /* writable view: leaves as for a request */
 	struct jit_link *incoming;
 };
@@ -176,7 +180,10 @@ struct jit {
 	uint8_t *stubs_end;
 	uint8_t *arena; /* blocks and links */
 	size_t arena_used, arena_size;
-	struct jit_block *hash[JIT_BLOCK_HASH];
+	/* Blocks by place: a pointer with JIT_TAG_BITS of the place's hash above, or JIT_GONE; searched from the hash's
+	 * place on to the first 0. */
+	uint64_t hash[JIT_BLOCK_HASH];
+	unsigned hash_used; /* not 0 */
 	struct jit_page_ref *page_hash[JIT_PAGE_HASH];
 	struct jit_block *all;
 	_Atomic bool flushing;
@@ -190,8 +197,8 @@ struct jit {
 	int perf_fd;
 	unsigned perf_lines;
 	/* stubs, executable addresses */
-	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *leave_step, *leave_poll, *slow_read,
-	    *slow_write, *slow_vec;
+	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *leave_far, *leave_step, *leave_poll,
+	    *slow_read, *slow_write, *slow_vec;
 	uint64_t n_blocks, n_bytes, n_insns, n_invalidations;
 };
 
@@ -200,21 +207,11 @@ struct jit_heat {
 	uint8_t count;
 };
 
-#define JIT_SALTS     64
-#define JIT_SALT_BITS 15
-#define JIT_BLOOM     4096
-#define JIT_JUMP_LOG  16384
+#define JIT_JUMP_LOG 16384
 
 struct jit_cpu {
 	_Atomic bool inside;
-	uint64_t flushes, asid, global;
-	bool kernel_by_asid; /* kernel code runs from pages that are not global */
-	/* Address spaces seen lately, and which pages' code the tables may hold. */
-	struct {
-		uint64_t asid, salt;
-	} salt[JIT_SALTS];
-	uint64_t next_salt;
-	uint64_t bloom[JIT_BLOOM / 64];
+	uint64_t flushes;
 	/* Entries made since a table was empty, to empty it again at the price of those. */
 	struct {
 		unsigned n;
@@ -236,7 +233,8 @@ static inline const ZydisDecoder *jit_decoder(const struct soft_cpu *c)
 
 #define HEAT_FAILED 200 /* could not be translated; counts on to 255, then is tried again */
 
-void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to);
+/* host: of the page of `to`, for a link to another page. Nothing happens when it was linked to yet another page. */
+void jit_link(struct jit *j, struct jit_link *l, struct jit_block *to, const uint8_t *host);
 /* Guest code at a place: the page, and for an instruction that crosses its end the next one. */
 struct jit_place {
 	uint64_t page, page2; /* page2: JIT_NO_PAGE */
@@ -247,7 +245,19 @@ struct jit_place {
 struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, const struct jit_place *at, struct jit_heat *heat);
 /* The instruction at this offset of the page needs bytes of the next page. */
 bool jit_crosses(const struct soft_cpu *c, const uint8_t *host, unsigned off);
-unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key);
+#define JIT_GONE      1u
+#define JIT_TAG_SHIFT 48
+/* Its first bits are the place in the table, its last ones the tag. */
+static inline uint64_t jit_block_hash(uint64_t page, unsigned off, uint32_t key)
+{
+	uint64_t h = ((page << PAGE_SHIFT | off) + ((uint64_t)key << 48)) * 0x9e3779b97f4a7c15ull;
+
+	return h ^ h >> 32;
+}
+static inline uint64_t jit_tagged(const struct jit_block *b, uint64_t hash)
+{
+	return (uint64_t)(uintptr_t)b | hash << JIT_TAG_SHIFT;
+}
 /* The block at this place for this mode, or NULL. Lock free. */
 struct jit_block *jit_find(struct jit *j, uint64_t page, uint64_t page2, unsigned off, uint32_t key);
 

@@ -69,38 +69,58 @@ void x_load_va(struct xlat *x, int32_t off)
 	e_op_mem(&x->e, !x->w32, 0x8d, H_RCX, &m);
 }
 
-/* Jump through the table to the linear address in rcx, in code of that mode; flags are in the slot. */
+/* The TLB's execute entry of the address in rcx, at gs:[rax + the result + a field]; rax = its index. */
+static size_t exec_entry(struct xlat *x, unsigned mmu_index)
+{
+	unsigned idx = mmu_index == MMU_USER ? MMU_USER : MMU_KERNEL;
+
+	e_rorx(&x->e, 0, H_RAX, H_RCX, PAGE_SHIFT - 4);
+	e1(&x->e, 0x25); /* and eax, imm32 */
+	e4(&x->e, TLB_INDEX_MASK);
+	return offsetof(struct soft_cpu, tlb) +
+	       (idx * MMU_ACCESSES + (unsigned)MMU_EXEC) * TLB_SIZE * sizeof(struct tlb_entry);
+}
+
+static struct hmem entry_field(size_t entry, size_t field)
+{
+	struct hmem m = h_gs(entry + field);
+
+	m.base = H_RAX;
+	return m;
+}
+
+/*
+ * Jump through the table to the linear address in rcx, in code of that mode;
+ * flags are in the slot. The key is the address in host memory.
+ */
 void x_jump_table(struct xlat *x, unsigned mmu_index)
 {
 	struct emit *e = &x->e;
-	size_t tab = offsetof(struct soft_cpu, jit_jump) + mmu_index * sizeof(x->c->jit_jump[0]);
-	struct hmem va = h_gs(tab), code = h_gs(tab + offsetof(struct jit_jump, code));
-	struct hmem salt = h_gs(offsetof(struct soft_cpu, jx.salt));
-	struct hmem user_end = h_gs(offsetof(struct soft_cpu, jx.user_end));
-	bool salted = mmu_index == MMU_USER;
-	uint8_t *miss;
+	const uint8_t *leave = x->j->leave[mmu_index == MMU_USER ? REASON_LOOKUP_USER : REASON_LOOKUP];
+	size_t tab = offsetof(struct soft_cpu, jit_jump) + mmu_index * sizeof(x->c->jit_jump[0]), tlb;
+	struct hmem lin = h_slot(SLOT_LIN), host = h_gs(tab + offsetof(struct jit_jump, host)),
+		    code = h_gs(tab + offsetof(struct jit_jump, code)), tag, addend;
 
-	va.base = code.base = H_RAX;
-	if (salted) {
-		/* A salt could make an address of one space from an address that is not canonical in another. */
-		e_op_mem(e, 1, 0x3b, H_RCX, &user_end);
-		e_patch(e_jcc(e, CC_AE), x->j->leave[REASON_LOOKUP]);
-		e_op_mem(e, 1, 0x33, H_RCX, &salt);
-	}
-	e_rorx(e, 0, H_RAX, H_RCX, JIT_JUMP_SHIFT);
-	e_op_reg(e, 0, 0x33, H_RAX, H_RCX);
-	e1(e, 0x25);
-	e4(e, (1u << JIT_JUMP_BITS) - 1);
-	e_op_reg(e, 0, 0xc1, 4, H_RAX);
-	e1(e, 4);
-	e_op_mem(e, 1, 0x3b, H_RCX, &va);
-	miss = e_jcc(e, CC_NE);
-	if (salted)
-		e_op_mem(e, 1, 0x33, H_RCX, &salt);
-	e_alu_imm(e, 1, 4, H_RCX, (int32_t)PAGE_MASK);
+	host.base = code.base = H_RCX;
+	e_store(e, lin, H_RCX);
+	tlb = exec_entry(x, mmu_index);
+	tag = entry_field(tlb, offsetof(struct tlb_entry, tag));
+	addend = entry_field(tlb, offsetof(struct tlb_entry, addend));
+	e_op_mem(e, 1, 0x33, H_RCX, &tag);
+	e_alu_imm(e, 1, 7, H_RCX, (int32_t)PAGE_SIZE);
+	e_patch(e_jcc(e, CC_AE), leave);
+	e_load(e, H_RAX, addend);
+	e_op_mem(e, 1, 0x33, H_RCX, &lin); /* offset -> page */
+	e_op_mem(e, 1, 0x03, H_RAX, &lin);
 	e_store(e, h_slot(SLOT_PAGE), H_RCX);
+	e_rorx(e, 0, H_RCX, H_RAX, JIT_JUMP_SHIFT);
+	e_op_reg(e, 0, 0x33, H_RCX, H_RAX);
+	e_alu_imm(e, 0, 4, H_RCX, (1 << JIT_JUMP_BITS) - 1);
+	e_op_reg(e, 0, 0xc1, 4, H_RCX); /* shl ecx, 4 */
+	e1(e, 4);
+	e_op_mem(e, 1, 0x3b, H_RAX, &host);
+	e_patch(e_jcc(e, CC_NE), leave);
 	e_op_mem(e, 0, 0xff, 4, &code);
-	e_patch(miss, x->j->leave[salted ? REASON_LOOKUP_SALTED : REASON_LOOKUP]);
 }
 
 void x_exit_indirect(struct xlat *x)
@@ -109,14 +129,85 @@ void x_exit_indirect(struct xlat *x)
 	x_jump_table(x, x->mmu_index);
 }
 
+/*
+ * To another page: if the TLB has it, and in host memory it is the one that the
+ * link is for. The address of that stands in the cold code (jit_link.host).
+ */
+static void exit_far(struct xlat *x, int32_t target)
+{
+	struct emit *e = &x->e;
+	struct jit_link *l = link_new(x, target & (int32_t)(PAGE_SIZE - 1), F_ALL);
+	bool hot = !x->in_cold;
+	uint8_t *miss[2], *rel;
+	struct hmem tag, addend;
+	size_t tlb;
+
+	x_flags_to_slot(x, F_ALL);
+	x_load_va(x, target & (int32_t)PAGE_MASK);
+	e_store(e, h_slot(SLOT_PAGE), H_RCX);
+	tlb = exec_entry(x, x->mmu_index);
+	tag = entry_field(tlb, offsetof(struct tlb_entry, tag));
+	addend = entry_field(tlb, offsetof(struct tlb_entry, addend));
+	e_op_mem(e, 1, 0x3b, H_RCX, &tag);
+	miss[0] = e_jcc(e, CC_NE);
+	e_op_mem(e, 1, 0x03, H_RCX, &addend);
+	e1(e, 0x48); /* cmp rcx, [rip + rel] */
+	e1(e, 0x3b);
+	e1(e, 0x0d);
+	e4(e, 0);
+	rel = e->p - 4;
+	miss[1] = e_jcc(e, CC_NE);
+	align_rel(e, 1);
+	l->patch = e_jmp(e);
+	if (hot)
+		x_swap(x);
+	while ((uintptr_t)e->p & 7)
+		e1(e, 0xcc);
+	e_patch(rel, e->p);
+	l->host = (uint64_t *)(void *)e->p;
+	e8(e, 0);
+	l->stub = e->p;
+	e_patch(miss[0], e->p);
+	e_patch(miss[1], e->p);
+	e_patch(l->patch, e->p);
+	e_mov_imm32(e, H_RAX, l->off);
+	e_mov_imm64(e, H_RCX, (uint64_t)(uintptr_t)l);
+	e_jmp_to(e, x->j->leave_far);
+	if (hot)
+		x_swap(x);
+}
+
+/* The first look of a block whose instruction goes on in the next page: is it still the same? */
+void x_check_next_page(struct xlat *x)
+{
+	struct emit *e = &x->e;
+	struct hmem tag, addend;
+	uint8_t *miss[2];
+	size_t tlb;
+
+	x_load_va(x, PAGE_SIZE);
+	tlb = exec_entry(x, x->mmu_index);
+	tag = entry_field(tlb, offsetof(struct tlb_entry, tag));
+	addend = entry_field(tlb, offsetof(struct tlb_entry, addend));
+	e_op_mem(e, 1, 0x3b, H_RCX, &tag);
+	miss[0] = e_jcc(e, CC_NE);
+	e_op_mem(e, 1, 0x03, H_RCX, &addend);
+	e_mov_imm64(e, H_RAX, (uint64_t)(uintptr_t)x->host2);
+	e_op_reg(e, 1, 0x3b, H_RCX, H_RAX);
+	miss[1] = e_jcc(e, CC_NE);
+	x_swap(x);
+	e_patch(miss[0], e->p);
+	e_patch(miss[1], e->p);
+	x_side_exit(x, x->b->off, x->j->leave[REASON_CROSS]);
+	x_swap(x);
+}
+
 void x_exit_direct(struct xlat *x, int32_t target, unsigned live)
 {
 	struct jit_link *l;
 
 	if (!x_linkable(x, target)) {
-		x_flags_to_slot(x, F_ALL);
-		x_load_va(x, target);
-		x_jump_table(x, x->mmu_index);
+		exit_far(x, target);
 		return;
 	}
 	x_flags_to_host(x, live);
@@ -163,9 +254,7 @@ static void exit_cond(struct xlat *x, unsigned cond, int32_t target, unsigned li
 
 		x_swap(x);
 		e_patch(taken, x->e.p);
-		x_flags_to_slot(x, F_ALL);
-		x_load_va(x, target);
-		x_jump_table(x, x->mmu_index);
+		exit_far(x, target);
 		x_swap(x);
 		x->host = host;
 		x->slot = slot;

@@ -20,8 +20,6 @@
  */
 #include "cpu/soft/jit_xlat.h"
 
-#define TLB_INDEX_MASK ((TLB_SIZE - 1) << 4)
-
 static bool is_rip(const ZydisDecodedOperandMem *m)
 {
 	return m->base == ZYDIS_REGISTER_RIP || m->base == ZYDIS_REGISTER_EIP;

@@ -14,18 +14,16 @@
 
 /* ---- finding blocks ------------------------------------------------------- */
 
-unsigned jit_block_hash(uint64_t page, unsigned off, uint32_t key)
-{
-	uint64_t h = ((page << PAGE_SHIFT | off) + ((uint64_t)key << 48)) * 0x9e3779b97f4a7c15ull;
-
-	return (unsigned)(h >> (64 - JIT_BLOCK_BITS));
-}
-
 struct jit_block *jit_find(struct jit *j, uint64_t page, uint64_t page2, unsigned off, uint32_t key)
 {
-	struct jit_block *b = __atomic_load_n(&j->hash[jit_block_hash(page, off, key)], __ATOMIC_ACQUIRE);
+	uint64_t hash = jit_block_hash(page, off, key), e;
+	unsigned n = (unsigned)(hash >> (64 - JIT_BLOCK_BITS));
 
-	for (; b; b = b->hash_next) {
+	for (; (e = __atomic_load_n(&j->hash[n], __ATOMIC_ACQUIRE)); n = (n + 1) % JIT_BLOCK_HASH) {
+		struct jit_block *b = (struct jit_block *)(uintptr_t)(e & ((1ull << JIT_TAG_SHIFT) - 1));
+
+		if (((e ^ hash << JIT_TAG_SHIFT) >> JIT_TAG_SHIFT) || e == JIT_GONE)
+			continue;
 		if (b->page == page && b->off == off && b->key == key && b->page2 == page2 &&
 		    !__atomic_load_n(&b->dead, __ATOMIC_RELAXED))
 			return b;
@@ -56,84 +54,37 @@ static void table_clear(struct soft_cpu *c, unsigned idx)
 {
 	struct jit_cpu *jc = c->jit;
 
+	c->n_jit[JIT_STAT_TABLE_CLEARS]++;
 	if (jc->log[idx].n <= JIT_JUMP_LOG) {
-		for (unsigned i = 0; i < jc->log[idx].n; i++) {
-			unsigned n = jc->log[idx].entry[i];
-
-			c->jit_jump[idx][n].va = JIT_NO_VA(n);
-		}
+		for (unsigned i = 0; i < jc->log[idx].n; i++)
+			c->jit_jump[idx][jc->log[idx].entry[i]].host = 0;
 	} else {
 		for (unsigned i = 0; i < ARRAY_SIZE(c->jit_jump[idx]); i++)
-			c->jit_jump[idx][i].va = JIT_NO_VA(i);
+			c->jit_jump[idx][i].host = 0;
 	}
 	jc->log[idx].n = 0;
 }
 
-static void tables_clear(struct soft_cpu *c)
-{
-	struct jit_cpu *jc = c->jit;
-
-	c->n_jit[JIT_STAT_TABLE_CLEARS]++;
-	for (unsigned i = 0; i < MMU_MODES; i++) {
-		table_clear(c, i);
-		c->jx.jump_key[i] = JIT_NO_KEY;
-	}
-	for (unsigned i = 0; i < ARRAY_SIZE(jc->bloom); i++)
-		jc->bloom[i] = 0;
-	jc->kernel_by_asid = false;
-}
-
-/* The user part holds entries of several address spaces, told apart by a salt above bit 47 of their addresses. */
-static void salt_set(struct soft_cpu *c)
-{
-	struct jit_cpu *jc = c->jit;
-	unsigned n = (unsigned)(jc->asid % JIT_SALTS);
-
-	if (jc->salt[n].asid != jc->asid) {
-		if (++jc->next_salt >= 1u << JIT_SALT_BITS) {
-			table_clear(c, MMU_USER);
-			jc->next_salt = 1;
-			for (unsigned i = 0; i < JIT_SALTS; i++)
-				jc->salt[i].asid = 0;
-		}
-		jc->salt[n].asid = jc->asid;
-		/* Below bit 48 only to spread the spaces over the table; the part above tells them apart. */
-		jc->salt[n].salt = jc->next_salt << 48 | (jc->next_salt * 5 & 15) << PAGE_SHIFT;
-	}
-	c->jx.salt = jc->salt[n].salt;
-}
-
 /*
- * Entries of the tables hold as long as nothing they rest on changes: all of
- * them until the code cache is emptied (a block that dies closes its entry, and
- * who arrives there forgets it); the user's for one asid (by the salt); the
- * kernel's, if from global pages, for one state of those.
+ * The tables' keys are host addresses of guest code, so their entries rest on no mapping: translated code goes through
+ * the first-level TLB's execute entries, which do. They hold until the code cache is emptied (a block that dies closes
+ * its entry, and who arrives there forgets it) or the table is wanted for another mode.
  */
 static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 {
-	uint64_t asid, global, flushes = atomic_load_explicit(&j->flushes, memory_order_acquire);
+	uint64_t flushes = atomic_load_explicit(&j->flushes, memory_order_acquire);
 	unsigned idx = c->mmu_index;
 
-	mmu_generations(c, &asid, &global);
-	if (unlikely(global != jc->global || flushes != jc->flushes)) {
-		jc->global = global;
-		tables_clear(c);
-		if (jc->flushes != flushes) {
-			/* The cache was full: what is translated again must have become hot again. */
-			jc->flushes = flushes;
-			c->n_jit[JIT_STAT_FLUSHES]++;
-			for (unsigned i = 0; i < JIT_HEAT_SIZE; i++)
-				jc->heat[i].count = 0;
+	if (unlikely(flushes != jc->flushes)) {
+		for (unsigned i = 0; i < MMU_MODES; i++) {
+			table_clear(c, i);
+			c->jx.jump_key[i] = JIT_NO_KEY;
 		}
-	}
-	if (unlikely(asid != jc->asid)) {
-		jc->asid = asid;
-		salt_set(c);
-		if (jc->kernel_by_asid) {
-			table_clear(c, MMU_KERNEL);
-			table_clear(c, MMU_KERNEL_AC);
-			jc->kernel_by_asid = false;
-		}
+		/* The cache was full: what is translated again must have become hot again. */
+		jc->flushes = flushes;
+		c->n_jit[JIT_STAT_FLUSHES]++;
+		for (unsigned i = 0; i < JIT_HEAT_SIZE; i++)
+			jc->heat[i].count = 0;
 	}
 	if (unlikely(c->jx.jump_key[idx] != c->mode_key)) {
 		table_clear(c, idx);
@@ -141,100 +92,75 @@ static void tables_check(struct soft_cpu *c, struct jit *j, struct jit_cpu *jc)
 	}
 }
 
-static unsigned bloom_bit(uint64_t page)
+static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t host)
 {
-	return (unsigned)((page >> PAGE_SHIFT) * 0x9e3779b97f4a7c15ull >> 52) % JIT_BLOOM;
+	return &c->jit_jump[c->mmu_index][(host ^ host >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1)];
 }
 
-static uint64_t table_salt(const struct soft_cpu *c, unsigned idx)
-{
-	return idx == MMU_USER ? c->jx.salt : 0;
-}
-
-static unsigned table_index(uint64_t salted)
-{
-	return (unsigned)(salted ^ salted >> JIT_JUMP_SHIFT) & ((1u << JIT_JUMP_BITS) - 1);
-}
-
-static struct jit_jump *table_entry(struct soft_cpu *c, uint64_t va)
-{
-	return &c->jit_jump[c->mmu_index][table_index(va ^ table_salt(c, c->mmu_index))];
-}
-
-static void page_used(struct soft_cpu *c, uint64_t page)
+static void table_enter(struct soft_cpu *c, struct jit_jump *e, uint64_t host, const struct jit_block *b)
 {
 	struct jit_cpu *jc = c->jit;
-	unsigned bit = bloom_bit(page);
 
-	if (c->mmu_index != MMU_USER && !jc->kernel_by_asid && !mmu_fetched_global(c, page))
-		jc->kernel_by_asid = true;
-	jc->bloom[bit / 64] |= 1ull << (bit % 64);
-}
-
-static void table_enter(struct soft_cpu *c, struct jit_jump *e, const struct jit_block *b)
-{
-	struct jit_cpu *jc = c->jit;
-	uint64_t rip = c->s.rip;
-
-	page_used(c, rip & PAGE_MASK);
-	if (b->page2 != JIT_NO_PAGE)
-		page_used(c, (rip & PAGE_MASK) + PAGE_SIZE);
 	if (jc->log[c->mmu_index].n < JIT_JUMP_LOG)
 		jc->log[c->mmu_index].entry[jc->log[c->mmu_index].n] = (uint16_t)(e - c->jit_jump[c->mmu_index]);
 	if (jc->log[c->mmu_index].n <= JIT_JUMP_LOG)
 		jc->log[c->mmu_index].n++;
-	e->va = rip ^ table_salt(c, c->mmu_index);
+	e->host = host;
 	e->code = b->entry_b;
 }
 
-/* Forget the places of the page from this offset on. */
-static void table_drop(struct soft_cpu *c, uint64_t page, unsigned from)
+/* rip's block is dead, or its entry led there from another address: forget the way. */
+static void table_forget(struct soft_cpu *c)
 {
-	for (unsigned idx = 0; idx < MMU_MODES; idx++) {
-		uint64_t va = (page | from) ^ table_salt(c, idx);
+	uint64_t host = mmu_fetch_hit(c, c->s.rip);
+	struct jit_jump *e = table_entry(c, host);
 
-		for (unsigned off = from; off < PAGE_SIZE; off++, va++) {
-			unsigned n = table_index(va);
-
-			if (unlikely(c->jit_jump[idx][n].va == va))
-				c->jit_jump[idx][n].va = JIT_NO_VA(n);
-		}
-	}
+	if (host && e->host == host)
+		e->host = 0;
 }
 
-void jit_mapping_dropped(struct soft_cpu *c, uint64_t page)
-{
-	struct jit_cpu *jc = c->jit;
-	unsigned bit = bloom_bit(page);
-
-	if (!jc)
-		return;
-	if (page == JIT_ALL_PAGES) {
-		tables_clear(c);
-		return;
-	}
-	if (!(jc->bloom[bit / 64] >> (bit % 64) & 1))
-		return;
-	c->n_jit[JIT_STAT_DROPS]++;
-	table_drop(c, page, 0);
-	/* Instructions that begin in the page before and end in this one. */
-	table_drop(c, page - PAGE_SIZE, PAGE_SIZE - JIT_INSN_MAX);
-}
-
-/* Has rip been reached often enough? */
-static struct jit_heat *heat_of(struct soft_cpu *c, uint64_t rip)
+/* How often rip was reached; it may be counted in either of a pair. */
+static struct jit_heat *heat_pair(struct soft_cpu *c, uint64_t rip, uint16_t *tag)
 {
 	uint64_t h = (rip ^ (uint64_t)c->mode_key << 50) * 0x9e3779b97f4a7c15ull;
-	struct jit_heat *e = &c->jit->heat[h >> (64 - JIT_HEAT_BITS)];
-	uint16_t tag = (uint16_t)(h >> (64 - JIT_HEAT_BITS - 16));
 
-	/* Of two places that share an entry the more frequent one gets it. */
-	if (e->tag != tag && e->count && --e->count)
-		return NULL;
-	if (e->tag != tag) {
-		e->tag = tag;
-		e->count = 0;
+	*tag = (uint16_t)(h >> (64 - JIT_HEAT_BITS - 16));
+	return &c->jit->heat[h >> (64 - JIT_HEAT_BITS) & ~1ull];
+}
+
+/* Known to be too cold, and counted. Most often, so this is all that is looked at. */
+static bool heat_cold(struct soft_cpu *c, const struct jit *j)
+{
+	uint16_t tag;
+	struct jit_heat *e = heat_pair(c, c->s.rip, &tag);
+
+	for (unsigned i = 0; i < 2; i++, e++) {
+		if (e->tag == tag && e->count && e->count + 1u < j->threshold) {
+			e->count++;
+			c->n_jit[JIT_STAT_COLD]++;
+			return true;
+		}
 	}
+	return false;
+}
+
+/* rip's counter. When both of the pair are others', the less frequent place pays with its own: NULL while it has any.
+ */
+static struct jit_heat *heat_of(struct soft_cpu *c)
+{
+	uint16_t tag;
+	struct jit_heat *e = heat_pair(c, c->s.rip, &tag);
+
+	if (e->tag == tag)
+		return e;
+	if (e[1].tag == tag)
+		return e + 1;
+	if (e[1].count < e->count)
+		e++;
+	if (e->count && --e->count)
+		return NULL;
+	e->tag = tag;
+	e->count = 0;
 	return e;
 }
 
@@ -251,22 +177,31 @@ static bool translatable(const struct soft_cpu *c)
 	       (c->cpl == 0 || (c->cpl == 3 && (~c->s.rflags & FLAG_AC || ~c->s.cr0 & CR0_AM)));
 }
 
+/* Where rip's bytes are. False: *r says what to do instead. */
+static bool place_of(struct soft_cpu *c, struct jit_place *at, enum jit_exit *r)
+{
+	*at =
+	    (struct jit_place){.page2 = JIT_NO_PAGE, .off = (unsigned)(c->s.rip & (PAGE_SIZE - 1)), .key = c->mode_key};
+	if (likely(!mmu_fetch(c, c->s.rip, &at->page, &at->host))) {
+		*r = JIT_INTERP;
+		return at->host;
+	}
+	*r = JIT_EXC;
+	return false;
+}
+
 /* The block at rip, found or made. NULL: *r says what to do instead. */
-static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
+static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, const struct jit_place *place, enum jit_exit *r)
 {
 	struct jit_cpu *jc = c->jit;
-	struct jit_place at = {.page2 = JIT_NO_PAGE, .off = (unsigned)(c->s.rip & (PAGE_SIZE - 1)), .key = c->mode_key};
+	struct jit_place at = *place;
 	struct jit_block *b;
 	struct jit_heat *heat, any = {0};
 
 	*r = JIT_INTERP;
+	if (heat_cold(c, j))
+		return NULL;
 	c->n_jit[JIT_STAT_FINDS]++;
-	if (mmu_fetch(c, c->s.rip, &at.page, &at.host)) {
-		*r = JIT_EXC;
-		return NULL;
-	}
-	if (!at.host)
-		return NULL;
 	b = jit_find(j, at.page, JIT_NO_PAGE, at.off, c->mode_key);
 	if (b)
 		return b;
@@ -283,7 +218,7 @@ static struct jit_block *block_at(struct soft_cpu *c, struct jit *j, enum jit_ex
 		if (b)
 			return b;
 	}
-	heat = heat_of(c, c->s.rip);
+	heat = heat_of(c);
 	if (!heat && j->threshold > 1) {
 		c->n_jit[JIT_STAT_HEAT_TAKEN]++;
 		return NULL;
@@ -452,7 +387,7 @@ static bool link_exit(struct soft_cpu *c, struct jit *j, struct jit_link *l)
 			return false;
 	}
 	if (to)
-		jit_link(j, l, to);
+		jit_link(j, l, to, NULL);
 	return true;
 }
 
@@ -461,14 +396,15 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 {
 	struct jit_cpu *jc = c->jit;
 	uint32_t reason = c->jx.reason;
-	struct jit_jump *e;
 
 	*dead = 0;
 	c->n_jit[JIT_STAT_REASON + reason]++;
 	c->n_jit_exits++;
 	switch (reason) {
 	case REASON_LOOKUP:
-	case REASON_LOOKUP_SALTED:
+	case REASON_LOOKUP_USER:
+	case REASON_CROSS:
+	case REASON_FAR:
 	case REASON_MODE: return false;
 	case REASON_LINK: {
 		struct jit_link *l = (struct jit_link *)(uintptr_t)c->jx.arg;
@@ -479,10 +415,7 @@ static bool after_code(struct soft_cpu *c, struct jit *j, enum jit_exit *r, uint
 		break;
 	}
 	case REASON_POLL:
-		/* The block may have died. */
-		e = table_entry(c, c->s.rip);
-		if ((e->va ^ table_salt(c, c->mmu_index)) == c->s.rip)
-			e->va = JIT_NO_VA(table_index(e->va));
+		table_forget(c); /* the block may have died */
 		*r = JIT_ATTENTION;
 		*dead = FLAG_ARITH & ~(uint32_t)c->jx.arg;
 		return true;
@@ -534,13 +467,14 @@ bool jit_run_one(struct soft_cpu *c, uint8_t *image, struct jit_one *one, enum j
 	struct jit *j = jit_of(c);
 	struct jit_cpu *jc = c->jit;
 	const struct jit_block *b = NULL;
+	struct jit_place at;
 
 	*one = (struct jit_one){0};
 	*r = JIT_INTERP;
 	set_gs(c);
 	inside_enter(j, jc);
-	if (translatable(c))
-		b = block_at(c, j, r);
+	if (translatable(c) && place_of(c, &at, r))
+		b = block_at(c, j, &at, r);
 	if (b) {
 		c->jx.at = 0;
 		run_code(c, j, b->entry_b);
@@ -558,7 +492,8 @@ bool jit_run_one(struct soft_cpu *c, uint8_t *image, struct jit_one *one, enum j
 		}
 			__attribute__((fallthrough));
 		case REASON_LOOKUP:
-		case REASON_LOOKUP_SALTED:
+		case REASON_LOOKUP_USER:
+		case REASON_FAR:
 		case REASON_MODE: one->insns++; break;
 		case REASON_STEP: one_step(c, one); break;
 		case REASON_POLL: one->insns = 0; break;
@@ -573,6 +508,34 @@ bool jit_run_one(struct soft_cpu *c, uint8_t *image, struct jit_one *one, enum j
 	return b != NULL;
 }
 
+/* The code to run at rip; NULL: *r says what to do instead. */
+static const uint8_t *code_at(struct soft_cpu *c, struct jit *j, enum jit_exit *r)
+{
+	struct jit_link *far = NULL;
+	struct jit_place at;
+	struct jit_jump *e;
+	struct jit_block *b;
+	uint64_t host, flushes = j->flushes;
+	bool cross = c->jx.reason == REASON_CROSS;
+
+	if (c->jx.reason == REASON_FAR)
+		far = (struct jit_link *)(uintptr_t)c->jx.arg;
+	c->jx.reason = REASON_COUNT;
+	if (!place_of(c, &at, r))
+		return NULL;
+	host = (uint64_t)(uintptr_t)at.host + at.off;
+	e = table_entry(c, host);
+	if (likely(e->host == host && !cross && (!far || far->linked)))
+		return e->code;
+	b = block_at(c, j, &at, r);
+	if (!b)
+		return NULL;
+	if (far && j->flushes == flushes)
+		jit_link(j, far, b, at.host);
+	table_enter(c, e, host, b);
+	return b->entry_b;
+}
+
 enum jit_exit jit_run(struct soft_cpu *c)
 {
 	struct jit *j = jit_of(c);
@@ -581,9 +544,10 @@ enum jit_exit jit_run(struct soft_cpu *c)
 	uint32_t dead = 0;
 
 	set_gs(c);
+	c->jx.reason = REASON_COUNT;
 	inside_enter(j, jc);
 	for (;;) {
-		struct jit_jump *e;
+		const uint8_t *code;
 
 		if (unlikely(soft_attention(c))) {
 			r = JIT_ATTENTION;
@@ -598,16 +562,10 @@ enum jit_exit jit_run(struct soft_cpu *c)
 			break;
 		}
 		tables_check(c, j, jc);
-		e = table_entry(c, c->s.rip);
-		if ((e->va ^ table_salt(c, c->mmu_index)) != c->s.rip ||
-		    (c->mmu_index == MMU_USER && c->s.rip >= c->jx.user_end)) {
-			struct jit_block *b = block_at(c, j, &r);
-
-			if (!b)
-				break;
-			table_enter(c, e, b);
-		}
-		run_code(c, j, e->code);
+		code = code_at(c, j, &r);
+		if (!code)
+			break;
+		run_code(c, j, code);
 		if (after_code(c, j, &r, &dead))
 			break;
 	}

@@ -98,7 +98,7 @@ static void leave_with_arg(struct emit *e, unsigned reason, const uint8_t *keep)
 	e_jmp_to(e, keep);
 }
 
-/* eax = page offset of the guest instruction to continue at; LOOKUP: rcx = its linear address. */
+/* eax = page offset of the guest instruction to continue at; LOOKUP: SLOT_LIN has its linear address. */
 static void make_leave(struct jit *j, struct emit *e)
 {
 	struct hmem page = h_slot(SLOT_PAGE);
@@ -112,12 +112,8 @@ static void make_leave(struct jit *j, struct emit *e)
 	for (unsigned r = 0; r < REASON_COUNT; r++) {
 		j->leave[r] = e->p;
 		set_reason(e, r);
-		if (r == REASON_LOOKUP || r == REASON_LOOKUP_SALTED) {
-			if (r == REASON_LOOKUP_SALTED) {
-				struct hmem salt = h_gs(offsetof(struct soft_cpu, jx.salt));
-
-				e_op_mem(e, 1, 0x33, H_RCX, &salt);
-			}
+		if (r == REASON_LOOKUP || r == REASON_LOOKUP_USER) {
+			e_load(e, H_RCX, h_slot(SLOT_LIN));
 			e_store(e, h_gs(offsetof(struct soft_cpu, s.rip)), H_RCX);
 			e_jmp_to(e, common);
 		} else {
@@ -126,6 +122,8 @@ static void make_leave(struct jit *j, struct emit *e)
 	}
 	j->leave_link = e->p;
 	leave_with_arg(e, REASON_LINK, keep);
+	j->leave_far = e->p;
+	leave_with_arg(e, REASON_FAR, keep);
 	j->leave_step = e->p;
 	leave_with_arg(e, REASON_STEP, keep);
 	j->leave_poll = e->p;

@@ -107,6 +107,7 @@ void x_lower_stac(struct xlat *x, struct xinsn *in)
 	e_op_mem(e, 0, 0xc7, 0, &k);
 	e4(e, key);
 	x_load_va(x, in->next);
+	e_store(e, h_slot(SLOT_LIN), H_RCX); /* as leave[REASON_LOOKUP] wants it */
 	e_op_mem(e, 0, 0x81, 7, &have);
 	e4(e, key);
 	other = e_jcc(e, CC_NE);

@@ -250,6 +250,8 @@ static void emit_head(struct xlat *x, unsigned live)
 	x->b->poll = e->p;
 	x_poll_exit(x, brought); /* an exit that was not linked yet had no more than these either */
 	x_swap(x);
+	if (x->b->page2 != JIT_NO_PAGE)
+		x_check_next_page(x);
 	if (kept)
 		return;
 	if (!live) {
@@ -372,7 +374,8 @@ static void page_enter(struct jit *j, struct jit_block *b, struct jit_page_ref *
 /* False: the page's code was invalidated since the block's bytes were noted. */
 static bool publish(struct jit *j, struct jit_block *b)
 {
-	unsigned h = jit_block_hash(b->page, b->off, b->key);
+	uint64_t hash = jit_block_hash(b->page, b->off, b->key);
+	unsigned n = (unsigned)(hash >> (64 - JIT_BLOCK_BITS));
 	const uint32_t *gen = j->accel->cfg.mem->page_code_gen;
 
 	pthread_mutex_lock(&j->link_lock);
@@ -386,8 +389,10 @@ static bool publish(struct jit *j, struct jit_block *b)
 	page_enter(j, b, &b->ref[0], b->page);
 	if (b->page2 != JIT_NO_PAGE)
 		page_enter(j, b, &b->ref[1], b->page2);
-	b->hash_next = j->hash[h];
-	__atomic_store_n(&j->hash[h], b, __ATOMIC_RELEASE);
+	while (j->hash[n] > JIT_GONE)
+		n = (n + 1) % JIT_BLOCK_HASH;
+	j->hash_used += !j->hash[n];
+	__atomic_store_n(&j->hash[n], jit_tagged(b, hash), __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&j->link_lock);
 	return true;
 }
@@ -440,6 +445,7 @@ struct jit_block *jit_translate(struct soft_cpu *c, struct jit *j, const struct 
 		x->j = j;
 		x->b = b;
 		x->page = at->page;
+		x->host2 = at->host2;
 		x->key = c->mode_key;
 		x->single = at->key & JIT_KEY_SINGLE;
 		x->mmu_index = c->mmu_index;

@@ -87,7 +87,8 @@ struct recipe {
 	uint32_t regs; /* guest registers it depends on */
 };
 
-#define XLAT_RANGES 24
+#define TLB_INDEX_MASK ((TLB_SIZE - 1) << 4) /* of a linear address, rotated right by PAGE_SHIFT - 4 */
+#define XLAT_RANGES    24
 
 /* Accesses that share a lookup: bytes lo to hi, relative to their registers' first values. */
 struct xgroup {
@@ -112,7 +113,8 @@ struct xlat {
 	const bool *isa; /* instruction sets the guest has */
 	struct jit_block *b;
 	uint64_t page;
-	unsigned limit; /* bytes of code[] that may be decoded */
+	const uint8_t *host2; /* the next page, for an instruction that goes on there */
+	unsigned limit;	      /* bytes of code[] that may be decoded */
 	unsigned key, mmu_index;
 	unsigned n, i; /* instructions; the one being lowered */
 	struct xinsn *insn;
@@ -246,6 +248,8 @@ void x_exit_direct(struct xlat *x, int32_t target, unsigned live);
 void x_exit_indirect(struct xlat *x); /* target in rcx */
 /* Cold code: go on at this instruction in code without groups. */
 void x_exit_variant(struct xlat *x, const struct xinsn *in);
+/* In the head of a block with a second page; flags are in the slot. */
+void x_check_next_page(struct xlat *x);
 void x_side_exit(struct xlat *x, unsigned off, const uint8_t *leave);
 
 #endif

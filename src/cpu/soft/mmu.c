@@ -45,7 +45,6 @@ struct mmu_private {
 	struct mmu_walk walk;	/* first: mmu_walk.c knows only this */
 	struct fill_log log[2]; /* 0: pages of this address space, 1: global pages */
 	uint32_t exec_index[MMU_MODES][TLB_SIZE];
-	bool exec_global[MMU_MODES][TLB_SIZE];
 	struct mmu_page l2[TLB2_SIZE];
 	/* Generations: a PCID's is void when below its base. */
 	uint64_t next_gen, asid_base, exec_base, asid_gen, global_gen, exec_gen;
@@ -207,9 +206,8 @@ void mmu_invlpg(struct soft_cpu *c, uint64_t lin)
 	m->exec_base = ++m->next_gen;
 	asid_load(m);
 	c->n_tlb_flushes++;
-	jit_mapping_dropped(c, large ? JIT_ALL_PAGES : lin & PAGE_MASK);
 	if (c->native)
-		native_mapping_dropped(c, large ? JIT_ALL_PAGES : lin & PAGE_MASK);
+		native_mapping_dropped(c, large ? NATIVE_ALL_PAGES : lin & PAGE_MASK);
 }
 
 static bool canonical(uint64_t a)
@@ -254,13 +252,6 @@ void mmu_generations(const struct soft_cpu *c, uint64_t *asid, uint64_t *global)
 {
 	*asid = c->mmu->asid_gen;
 	*global = c->mmu->global_gen;
-}
-
-bool mmu_fetched_global(const struct soft_cpu *c, uint64_t lin)
-{
-	unsigned idx = c->cpl == 3 ? MMU_USER : MMU_KERNEL, n = (unsigned)(lin >> PAGE_SHIFT) % TLB_SIZE;
-
-	return c->tlb[idx][MMU_EXEC][n].tag == (lin & PAGE_MASK) && c->mmu->exec_global[idx][n];
 }
 
 /* Stale tags are stored by this thread while the owner may be using or replacing the entry: see the top. */
@@ -384,7 +375,6 @@ static void l1_enter(struct soft_cpu *c, const struct mmu_page *t, enum mmu_acce
 	}
 	if (a == MMU_EXEC) {
 		m->exec_index[idx][e - c->tlb[idx][a]] = t->index;
-		m->exec_global[idx][e - c->tlb[idx][a]] = t->rights & PG_G;
 	}
 	__atomic_store_n(&e->tag, TLB_TAG_INVALID(n), __ATOMIC_RELAXED);
 	__atomic_store_n(&e->addend, (uint64_t)(uintptr_t)t->host - t->page, __ATOMIC_RELEASE);

@@ -64,7 +64,7 @@ void native_mapping_dropped(struct soft_cpu *c, uint64_t page)
 
 		if (!x->proc.pid || x->pcid != pcid)
 			continue;
-		if (page == JIT_ALL_PAGES || x->ndrops == NATIVE_DROPS)
+		if (page == NATIVE_ALL_PAGES || x->ndrops == NATIVE_DROPS)
 			x->drop_all = true;
 		else
 			x->drop[x->ndrops++] = page;

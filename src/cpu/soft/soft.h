@@ -96,11 +96,11 @@ struct jit_cpu;
 struct lockstep;
 struct native_cpu;
 
-/* Translated code by linear address; jit.h. */
+/* Translated code by the host address of the guest's; jit.h. */
 #define JIT_JUMP_BITS  16
-#define JIT_JUMP_SHIFT 8 /* index = (va ^ va >> 8) of these bits */
+#define JIT_JUMP_SHIFT 8 /* index = (host ^ host >> 8) of these bits */
 struct jit_jump {
-	uint64_t va;
+	uint64_t host; /* 0: empty */
 	const uint8_t *code;
 };
 /* What -stats counts of the translator: exits to C by reason first (enum jit_reason), then the rest. */
@@ -112,7 +112,6 @@ enum jit_stat {
 	JIT_STAT_COLD,
 	JIT_STAT_HEAT_TAKEN,
 	JIT_STAT_FAILED,
-	JIT_STAT_DROPS,
 	JIT_STAT_SLOW_READ,
 	JIT_STAT_SLOW_WRITE,
 	JIT_STAT_VEC_LOADS,
@@ -148,8 +147,6 @@ struct jit_exchange {
 	uint32_t reason;
 	bool vec_live;		      /* the guest's vector and x87 state is in the host's registers */
 	uint64_t xmask;		      /* XSAVE components it has */
-	uint64_t user_end;	      /* addresses below this are the user's */
-	uint64_t salt;		      /* of this address space in the user part of jit_jump */
 	uint32_t jump_key[MMU_MODES]; /* the mode each part of jit_jump is for */
 	/* lockstep only: the instruction of the block that is under way, and what each RDTSC of it gave */
 	uint32_t at;
@@ -317,13 +314,16 @@ void mmu_protect_page(struct accel *a, uint64_t page_index);
 /* Called when virtual-to-physical mappings changed for execution: bumped by every flush. Decoded-block and
  * translated-code lookups by virtual address compare it. */
 uint64_t mmu_generation(const struct soft_cpu *c);
-/*
- * The same in parts: `asid` changes when pages of the address space that are not global may map elsewhere, `global`
- * when any page may; a single page that is dropped (INVLPG) is reported through jit_mapping_dropped.
- */
+/* The same in parts, for which INVLPG counts as no change: `asid` changes when pages of the address space that are not
+ * global may map elsewhere, `global` when any page may. */
 void mmu_generations(const struct soft_cpu *c, uint64_t *asid, uint64_t *global);
-/* The page of lin, just fetched from, is global. */
-bool mmu_fetched_global(const struct soft_cpu *c, uint64_t lin);
+/* Host address of the code at lin when the first-level TLB has its page, else 0. */
+static inline uint64_t mmu_fetch_hit(struct soft_cpu *c, uint64_t lin)
+{
+	const struct tlb_entry *e = mmu_entry(c, c->cpl == 3 ? MMU_USER : MMU_KERNEL, MMU_EXEC, lin);
+
+	return e->tag == (lin & PAGE_MASK) ? lin + e->addend : 0;
+}
 int mmu_init(struct soft_cpu *c, struct err *err);
 void mmu_fini(struct soft_cpu *c);
 
@@ -433,15 +433,13 @@ void jit_cpu_fini(struct soft_cpu *c);
 bool jit_enabled(const struct accel *a);
 /* Code bytes of this page became stale: unlink and forget its translations. Any thread. */
 void jit_page_invalidated(struct accel *a, uint64_t page_index);
-/* This vCPU dropped a mapping: of one page, or with JIT_ALL_PAGES of an unknown number. Its thread. */
-#define JIT_ALL_PAGES 1ull
-void jit_mapping_dropped(struct soft_cpu *c, uint64_t page);
 
 /* ---- native ring 3: native_hook.c, which uses general registers only ------------- */
 
 /* CPL is not what it was. */
 void native_cpl_changed(struct soft_cpu *c, unsigned old);
-/* This vCPU dropped a mapping, as jit_mapping_dropped. */
+/* This vCPU dropped a mapping: of one page, or with NATIVE_ALL_PAGES of an unknown number. */
+#define NATIVE_ALL_PAGES 1ull
 void native_mapping_dropped(struct soft_cpu *c, uint64_t page);
 /* The page is about to hold decoded code and may be mapped writable in native processes: on return guest code runs in
  * none that can write it. Any vCPU thread that is not in native code itself. */
