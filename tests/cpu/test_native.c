@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -509,9 +510,16 @@ int main(void)
 	};
 
 	struct guest *g = calloc(1, sizeof(*g));
+	struct native_proc probe = {.stub = 1ull << 40};
+	struct err err = {0};
 
 	if (!g || guest_create(g))
 		return 1;
+	if (native_proc_start(&probe, NULL, 0, &err)) {
+		printf("skipped: %s\n", err.msg);
+		return 77;
+	}
+	native_proc_end(&probe);
 	sigaction(SIGFPE, NULL, &engine_sigfpe);
 	guest_destroy(g);
 	free(g);

@@ -297,7 +297,8 @@ int native_proc_start(struct native_proc *p, const int *fds, unsigned nfds, stru
 		p->commands = NULL;
 		goto out;
 	}
-	memcpy(keep, fds, nfds * sizeof(*fds));
+	if (nfds)
+		memcpy(keep, fds, nfds * sizeof(*fds));
 	keep[nfds] = commands;
 	ret = ch.exe = image_file(p->stub);
 	if (ret < 0)
