@@ -33,7 +33,8 @@
 #define PROMOTE_US     120u   /* mean time of user code between entries to the kernel */
 #define WINDOW_US      10000u /* of time and cost in stays: then it is looked whether they are worth it */
 #define FIRST_SHARE    6u     /* then a sixth of the cost must be in guest code; later, with its pages mapped, all */
-#define OVERHEAD_US    6u     /* of a stop, which the process's time includes */
+#define FAILURES_MAX   8u
+#define OVERHEAD_US    6u /* of a stop, which the process's time includes */
 #define COST_ENTRY_US  14u
 #define COST_MAPPED_US 18u /* a page fault */
 #define COST_MAP_US    4u
@@ -404,6 +405,15 @@ static void account(struct soft_cpu *c, struct native_hint *h, const uint64_t be
 	h->cost = h->useful = 0;
 }
 
+/* The process does not do what it is told. A few of them may be killed or run out of something; not every one. */
+static void broken(struct soft_cpu *c, struct native_context *x)
+{
+	context_end(c, x);
+	c->native_armed = false;
+	if (++c->native->failures >= FAILURES_MAX)
+		give_up(c, "its processes cannot be used (is vm.max_map_count very low, or ptrace restricted?)");
+}
+
 enum native_exit native_user_run(struct soft_cpu *c)
 {
 	struct native_cpu *n = c->native;
@@ -417,8 +427,7 @@ enum native_exit native_user_run(struct soft_cpu *c)
 		return NATIVE_NO;
 	}
 	if (native_map_sync(c, x) || !xstate_out(c, &x->proc)) {
-		context_end(c, x);
-		c->native_armed = false;
+		broken(c, x);
 		return NATIVE_NO;
 	}
 	c->n_native[NATIVE_STAT_ENTRIES]++;
@@ -435,10 +444,10 @@ enum native_exit native_user_run(struct soft_cpu *c)
 		return died(c, x);
 	if (segments_in(c, &r))
 		return NATIVE_RAISED;
-	if (x->bad) {
-		context_end(c, x);
-		c->native_armed = false;
-	}
+	if (x->bad)
+		broken(c, x);
+	else
+		n->failures = 0;
 	return e;
 }
 

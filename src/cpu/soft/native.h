@@ -141,6 +141,7 @@ struct native_cpu {
 	struct native_context *current; /* of the last run */
 	uint64_t clock;			/* for `used` */
 	bool failed;
+	unsigned failures; /* since a stay went well */
 	uint64_t host_xcr0, stub_seed;
 	uint64_t us, since, promote, overhead; /* TSC ticks; us: of a microsecond */
 	uint64_t useful;		       /* ticks of the stay in guest code */
