@@ -55,7 +55,12 @@ static const struct column {
     {"guest.switches", "guest's context switches", PER_UNIT, INSIDE, 1, {"switches"}},
     {"interrupts", "device interrupts", PER_UNIT, OUTSIDE, 1, {"interrupts"}},
     {"image", "requests to the image", PER_UNIT, OUTSIDE, 1, {"block.requests"}},
-    {"host.disk", "host disk, KiB", PER_UNIT, OUTSIDE, 1.0 / 1024, {"disk.read_bytes", "disk.written_bytes"}},
+    {"host.disk",
+     "asked of the host's disk, KiB",
+     PER_UNIT,
+     OUTSIDE,
+     1.0 / 1024,
+     {"vmm.device_read_bytes", "vmm.device_written_bytes"}},
     {"depth", "queue depth", DEPTH, INSIDE, 1, {"disk_wait_s"}},
     {"latency", "latency, ms", LATENCY, INSIDE, 1000, {"disk_wait_s"}},
 };

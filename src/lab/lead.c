@@ -75,11 +75,14 @@ static char *winners(const struct tally *t)
 	bool first = true;
 
 	json_object_foreach(t->best, level, count) {
-		int n = (int)json_integer_value(count);
-		char *more = !text   ? NULL
-			     : first ? paths_text("%s is best in %d of %zu measurement%s", level, n, t->measured,
-						  t->measured == 1 ? "" : "s")
-				     : paths_text("%s, %s in %d", text, level, n);
+		size_t n = (size_t)json_integer_value(count);
+		char *more;
+		if (!first)
+			more = paths_text("%s, %s in %zu", text ? text : "", level, n);
+		else if (n == t->measured)
+			more = paths_text(n == 1 ? "%s is best" : "%s is best in all %zu measurements", level, n);
+		else
+			more = paths_text("%s is best in %zu of %zu measurements", level, n, t->measured);
 		free(text);
 		text = more;
 		first = false;
@@ -144,6 +147,11 @@ static void say_factor(json_t *doc, const char *factor, json_t *list)
 		text = paths_text("%s matters, but its best level is undecided", factor);
 	} else if (t.same == t.measured) {
 		text = paths_text("%s makes no measurable difference", factor);
+	} else if (json_integer_value(json_object_get(doc, "blocks")) < 2) {
+		text = paths_text("%s: no answer yet, every cell ran only once", factor);
+		hint =
+		    strdup("How much of a difference is chance shows only when it is measured again: give it a larger "
+			   "budget, or a quieter machine");
 	} else {
 		text = paths_text("%s: no answer yet, the measurements vary too much", factor);
 		v = largest(doc, factor, false);

@@ -4,6 +4,7 @@
 #define KELVIN_LAB_REPORT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include "control/textbuf.h"
 #include "lab/journal.h"
 
@@ -16,6 +17,8 @@ void report_html(json_t *a, const struct journal *j, struct textbuf *out);
 
 /* "because", or "probably because" when few blocks stand behind the reason. */
 const char *report_because(json_t *why);
+/* False for an interval so wide that its ends say nothing; reports print a question mark. */
+bool report_useful(json_t *ci);
 /* For HTML. */
 void report_escape(struct textbuf *out, const char *text);
 /* report_costs.c: what each cell cost. */

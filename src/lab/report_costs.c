@@ -32,7 +32,7 @@ static void html_table(json_t *phase, bool time, struct textbuf *out)
 	}
 	if (!n)
 		return;
-	textbuf_printf(out, "<div class=scroll><table><tr><th>%s",
+	textbuf_printf(out, "<div class=scroll><table><thead><tr><th>%s",
 		       time					   ? "CPU time, % of one CPU"
 		       : !strcmp(text_of(phase, "per"), "request") ? "for each request"
 								   : "for the whole phase");
@@ -42,7 +42,7 @@ static void html_table(json_t *phase, bool time, struct textbuf *out)
 			report_escape(out, text_of(c, "title"));
 		}
 	}
-	textbuf_printf(out, "%s</tr>\n", time ? "" : "<th>most frequent system calls");
+	textbuf_printf(out, "%s</tr></thead>\n", time ? "" : "<th>most frequent system calls");
 	json_array_foreach(json_object_get(phase, "cells"), k, cell) {
 		textbuf_printf(out, "<tr><td>");
 		report_escape(out, text_of(cell, "label"));

@@ -19,8 +19,8 @@ static const char style[] =
     "print{:root{--ink:#000;--paper:#fff;--soft:#f3f3f3;--line:#bbb;--dim:#444;--accent:#1859b5;--points:#9db7dd;--bad:"
     "#8c2410;"
     "--good:#0f5a2d;--same:#444}main{max-width:none;padding:0}.plot,tr,li{break-inside:avoid}h3{break-after:avoid}body{"
-    "font-size:10."
-    "5pt}details{display:none}}"
+    "font-size:10.5pt}details{display:none}.scroll{overflow:visible}.costs table{font-size:6.5pt}.costs "
+    "td,.costs th{padding:.15rem .3rem .15rem 0}}"
     "*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}"
     "main{max-width:64rem;margin:0 auto;padding:2rem 1.2rem "
     "4rem}h1{font-size:1.7rem;margin:0}h2{font-size:1.2rem;margin:2.2rem 0 .6rem}"
@@ -107,7 +107,8 @@ static void html_lead(json_t *a, struct textbuf *out)
 		textbuf_printf(out, ".</div>");
 	}
 	if (json_array_size(json_object_get(a, "failures")))
-		textbuf_printf(out, "<div class=failed>%zu of %d cells failed.</div>",
+		textbuf_printf(out,
+			       "<div class=failed>%zu of %d cells failed, at least once: the causes are below.</div>",
 			       json_array_size(json_object_get(a, "failures")),
 			       (int)json_integer_value(json_object_get(a, "cells")));
 	textbuf_printf(out,
@@ -198,7 +199,9 @@ static void html_interval(struct textbuf *out, json_t *v, json_t *ci)
 	if (!json_is_number(v))
 		return;
 	textbuf_printf(out, "%.4g", json_number_value(v));
-	if (json_is_number(json_array_get(ci, 0)))
+	if (!report_useful(ci))
+		textbuf_printf(out, " <span class=dim>?</span>");
+	else if (json_is_number(json_array_get(ci, 0)))
 		textbuf_printf(out, " <span class=dim>%.4g–%.4g</span>", json_number_value(json_array_get(ci, 0)),
 			       json_number_value(json_array_get(ci, 1)));
 }

@@ -16,10 +16,19 @@ static const char *text_of(json_t *o, const char *key)
 	return v ? v : "";
 }
 
+bool report_useful(json_t *ci)
+{
+	double low = json_number_value(json_array_get(ci, 0)), high = json_number_value(json_array_get(ci, 1));
+
+	return !(low > 0 && high > 100 * low);
+}
+
 /* "12.3 [11.9, 12.8]" with the digits the size asks for. */
 static void interval_text(struct textbuf *out, double v, json_t *ci)
 {
-	if (json_is_number(json_array_get(ci, 0)))
+	if (!report_useful(ci))
+		textbuf_printf(out, "%.4g [?]", v);
+	else if (json_is_number(json_array_get(ci, 0)))
 		textbuf_printf(out, "%.4g [%.4g, %.4g]", v, json_number_value(json_array_get(ci, 0)),
 			       json_number_value(json_array_get(ci, 1)));
 	else

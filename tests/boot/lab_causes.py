@@ -13,34 +13,33 @@ import guest
 BASE = """
 name: planted
 workload: fio
-params: {jobs: "randread:4k:1", seconds: 1}
-runs: {least: 4, most: 4}
+runs: {least: 4, most: 12}
 timeout: 5m
 """
-# settings, factor, the slower level, and what the reason must say.
+# The job, settings, factor, the slower level, and what the reason must say.
 CAUSES = {
-    "delay": ("{disk.size: 16M, m: 256M, accel: soft}", "{drive.throttling.iops-total: [default, '100']}",
+    "delay": ("randread:4k:1", "{disk.size: 16M, m: 256M, accel: soft}", "{drive.throttling.iops-total: [default, '100']}",
               "drive.throttling.iops-total=100", ["store.latency"]),
-    "exits": ("{disk.size: 16M, m: 256M, accel: soft, drive.if: ide}", "{guest.append: [default, libata.dma=0]}",
+    "exits": ("randread:64k:1", "{disk.size: 16M, m: 256M, accel: soft, drive.if: ide}", "{guest.append: [default, libata.dma=0]}",
               "guest.append=libata.dma=0", ["exits", "vcpu.port_io"]),
-    "cache": ("{disk.size: 256M, m: 256M, accel: soft, drive.cache: writeback}", "{host.caches: [keep, drop]}",
+    "cache": ("randread:4k:1", "{disk.size: 256M, m: 256M, accel: soft, drive.cache: writeback}", "{host.caches: [keep, drop]}",
               "host.caches=drop", ["disk.bytes"]),
 }
 
 
 def planted(folder, name):
     """The statement about the planted factor, with its reason."""
-    settings, factors, slow, keys = CAUSES[name]
+    job, settings, factors, slow, keys = CAUSES[name]
     path, out = os.path.join(folder, name + ".yaml"), os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as f:
-        f.write(f"{BASE}settings: {settings}\nfactors: {factors}\n")
+        f.write(f"{BASE}params: {{jobs: {job}, seconds: 1}}\nsettings: {settings}\nfactors: {factors}\n")
     run = subprocess.run([guest.KELVIN, "bench", "run", path, "--out", out, "--seed", "7"], capture_output=True, text=True, timeout=1800,
                          check=False)
     assert run.returncode == 0, run
     with open(os.path.join(out, "report.json"), encoding="utf-8") as f:
         report = json.load(f)
     found = next(v for v in report["verdict"] if v["what"] == slow)
-    print(f"{name}: {found['text']}\n    {'because' if 'why' in found else 'without a reason'} {found.get('why', {}).get('text', '')}")
+    print(f"{report['blocks']} blocks, {name}: {found['text']}\n    {'because' if 'why' in found else 'without a reason'} {found.get('why', {}).get('text', '')}")
     assert found["judgement"] == "worse", found
     assert found.get("why", {}).get("key") in keys, found
 
