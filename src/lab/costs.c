@@ -45,6 +45,7 @@ static const struct column {
     {"monitor.user", "monitor: user", SHARE, OUTSIDE, 1, {"vmm.user"}},
     {"monitor.system", "system", SHARE, OUTSIDE, 1, {"vmm.system"}},
     {"monitor.guest", "guest", SHARE, OUTSIDE, 1, {"vmm.guest"}},
+    {"monitor.delay", "waiting for a CPU", SHARE, OUTSIDE, 1, {"vmm.run_delay_s"}},
     {"host.steal", "host: steal", SHARE, OUTSIDE, 1, {"host.steal"}},
     {"peak", "peak memory, MiB", LEVEL, OUTSIDE, 1.0 / 1024, {"vmm.peak_kib_now"}},
     {"kvm.exits", "exits", PER_UNIT, OUTSIDE, 1, {"kvm.exits"}},

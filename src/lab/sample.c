@@ -83,10 +83,24 @@ static void sample_status(json_t *o, const char *path, double *voluntary, double
 		fclose(f);
 }
 
+/* ns a thread was ready and had no CPU; Linux, Documentation/scheduler/sched-stats.rst. */
+static double run_delay(const char *path)
+{
+	unsigned long long delay = 0;
+	FILE *f = fopen(path, "re");
+
+	if (f) {
+		if (fscanf(f, "%*u %llu", &delay) != 1)
+			delay = 0;
+		fclose(f);
+	}
+	return (double)delay;
+}
+
 static void sample_threads(json_t *o, pid_t pid)
 {
 	char path[400];
-	double voluntary = 0, involuntary = 0;
+	double voluntary = 0, involuntary = 0, delay = 0;
 	struct dirent *e;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
@@ -96,11 +110,14 @@ static void sample_threads(json_t *o, pid_t pid)
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, e->d_name);
 		sample_status(o, path, &voluntary, &involuntary);
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, e->d_name);
+		delay += run_delay(path);
 	}
 	if (d)
 		closedir(d);
 	set(o, "vmm.switches", voluntary + involuntary);
 	set(o, "vmm.switches_forced", involuntary);
+	set(o, "vmm.run_delay_s", delay * 1e-9);
 }
 
 static void sample_io(json_t *o, pid_t pid)

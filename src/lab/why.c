@@ -3,7 +3,7 @@
  * Why is one cell slower? A general rule over measured quantities, whatever the experiment:
  *
  * 1. The difference in wall time per unit of work is split into CPU time (of the monitor, or on the host of the work)
- *    and the rest, which is waiting.
+ *    and the rest, which is waiting. Being ready to run while others have the CPU counts as CPU time.
  * 2. Waiting that shows at the host's disk is volume times latency: whichever of the two ratios is larger is named
  *    (more went to the device: less came from a cache; or each request took longer: the device is slower). Waiting that
  *    does not show there, but in the time the guest's requests took, is named after the store of the image: a limit, a
@@ -131,11 +131,14 @@ static double wall(json_t *p, const void *arg)
 	return json_number_value(json_object_get(p, "seconds"));
 }
 
+/* CPU time, and time in which it was wanted and others had the CPU: on a busy host the same work takes longer. */
 static double cpu(json_t *p, const void *arg)
 {
-	double v = raw(p, "vmm.cpu", false);
+	double v = raw(p, "vmm.cpu", false), delay = raw(p, "vmm.run_delay_s", false);
 
-	return isfinite(v) ? v : raw(p, "work_user_s", true) + raw(p, "work_system_s", true);
+	if (!isfinite(v))
+		v = raw(p, "work_user_s", true) + raw(p, "work_system_s", true);
+	return isfinite(delay) ? v + delay : v;
 }
 
 /* Bytes of the host's disk that were the cell's: no more than the disk moved, and no more than the monitor asked for
@@ -251,7 +254,7 @@ static json_t *why_waiting(const struct why *w, double difference, double waitin
 		    w, "store.latency", share, guest,
 		    paths_text("each of its disk requests waits longer: %.3g ms against %.3g; neither CPU time "
 			       "nor the host's disk accounts for it, so it is what lies between: a limit, a network, "
-			       "a slow store of the image, or threads of the monitor waiting for a CPU",
+			       "a slow store of the image, or a queue",
 			       guest.slow / asked.slow * 1e3, guest.fast / asked.fast * 1e3));
 	struct both w2 = {waiting, 0, true, true};
 	return reason(w, "waiting", share, w2,

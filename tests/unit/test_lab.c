@@ -346,7 +346,7 @@ static void builtin_experiments(void **state)
 
 /* A trial whose one phase has these quantities; times in seconds per phase of 1000 requests. */
 struct made {
-	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait, own_bytes;
+	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait, own_bytes, delay;
 };
 
 static json_t *made_trial(unsigned block, const char *cell, struct made m, double wobble)
@@ -358,6 +358,7 @@ static json_t *made_trial(unsigned block, const char *cell, struct made m, doubl
 				    m.disk_requests, "disk.read_bytes", m.disk_bytes);
 
 	json_object_set_new(outside, "disk.written_bytes", json_real(0));
+	json_object_set_new(outside, "vmm.run_delay_s", json_real(m.delay * wobble));
 	if (m.own_bytes > 0)
 		json_object_set_new(outside, "vmm.device_read_bytes", json_real(m.own_bytes));
 	return json_pack("{s:i,s:s,s:s,s:f,s:{s:{s:f,s:s,s:s}},s:{s:{s:f,s:o,s:o}}}", "block", block, "cell", cell,
@@ -455,6 +456,16 @@ static void causes(void **state)
 	busy.guest_wait = 0.1;
 	busy.own_bytes = slow.own_bytes = 1e5;
 	assert_string_equal(why_key(slow, busy), "store.latency");
+	/* More exits on a host where others have the CPU most of the time: it is still the exits. */
+	slow = fast;
+	slow.exits = 102000;
+	slow.seconds = 3;
+	slow.cpu = 0.8;
+	slow.delay = 1.6;
+	slow.guest_wait = 2.5;
+	fast.guest_wait = 0.2;
+	assert_string_equal(why_key(slow, fast), "exits");
+	fast.guest_wait = 0;
 	/* More CPU time, but nothing that is counted. */
 	slow = fast;
 	slow.seconds = 1.5;
