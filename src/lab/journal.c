@@ -32,6 +32,17 @@ static int load_plan(struct journal *j, struct err *err)
 	return ret;
 }
 
+/* A run that was killed lets go of its lock when the last of its children has ended or started its program. */
+static int take_lock(int fd)
+{
+	for (int try = 0; flock(fd, LOCK_EX | LOCK_NB); try++) {
+		if (errno != EWOULDBLOCK || try == 30)
+			return -errno;
+		usleep(100000);
+	}
+	return 0;
+}
+
 /* Complete lines become trials; what follows the last newline was being written when the run was killed. */
 static int load_lines(struct journal *j, const char *path, struct err *err)
 {
@@ -66,7 +77,7 @@ int journal_open(struct journal *j, const char *dir, bool writing, struct err *e
 		j->fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 		if (j->fd < 0)
 			ret = err_set_errno(err, -errno, "cannot write '%s'", path);
-		else if (flock(j->fd, LOCK_EX | LOCK_NB))
+		else if (take_lock(j->fd))
 			ret = err_set(err, -EBUSY, "'%s' is being filled by another kelvin bench", dir);
 	}
 	if (!ret)

@@ -30,12 +30,15 @@ char *spawn_last_line(int fd)
 	return strdup(line);
 }
 
-static void child(char *const argv[], int out, int keep, int cpus)
+static void child(pid_t parent, char *const argv[], int out, int keep, int cpus)
 {
 	int null = open("/dev/null", O_RDONLY);
 	cpu_set_t set;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* It died before we asked to hear of it. */
+	if (getppid() != parent)
+		_exit(126);
 	setpgid(0, 0);
 	signal(SIGINT, SIG_DFL);
 	signal(SIGPIPE, SIG_DFL);
@@ -59,10 +62,10 @@ static void child(char *const argv[], int out, int keep, int cpus)
 
 pid_t spawn_start(char *const argv[], int out, int keep, int cpus, struct err *err)
 {
-	pid_t pid = fork();
+	pid_t parent = getpid(), pid = fork();
 
 	if (pid == 0)
-		child(argv, out, keep, cpus);
+		child(parent, argv, out, keep, cpus);
 	if (pid < 0)
 		return err_set_errno(err, -errno, "cannot start '%s'", argv[0]);
 	setpgid(pid, pid);
