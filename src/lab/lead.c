@@ -156,12 +156,16 @@ static void say_factor(json_t *doc, const char *factor, json_t *list)
 		text = paths_text("%s: no answer yet, the measurements vary too much", factor);
 		v = largest(doc, factor, false);
 		const char *what = text_of(v, "what"), *base = text_of(v, "base");
+		double noise = noise_percent(doc);
+		char *same = noise < 2
+				 ? strdup("")
+				 : paths_text(": measured twice, even the same cell differed by up to %.0f %%", noise);
 		if (v)
 			hint = paths_text(
-			    "Widest apart are %s and %s in %s, but that may be chance: measured twice, even the "
-			    "same cell differed by up to %.0f %%. A quieter machine or more repetitions "
-			    "would tell",
-			    what, base, text_of(v, "metric"), noise_percent(doc));
+			    "Widest apart are %s and %s in %s, but that may be chance%s. A quieter machine or "
+			    "more repetitions would tell",
+			    what, base, text_of(v, "metric"), same ? same : "");
+		free(same);
 	}
 	if (v && !hint)
 		hint = paths_text("Largest difference: %s", text_of(v, "text"));
