@@ -331,6 +331,9 @@ static char *sentence(const struct work *w, json_t *o, const char *what, const c
 		text = paths_text("%s: no measurable difference between %s and %s (less than %.3g %%; %s)", w->metric,
 				  what, base, tolerance, range ? range : "");
 	} else if (json_is_number(least) && json_number_value(least) < 10) {
+		/* What the decision is made by, over all comparisons: it holds zero. */
+		free(range);
+		range = percent_range(get_interval(o, "ci_joint"));
 		text = paths_text("%s: cannot tell %s from %s (%s; a difference under %.0f %% would be missed)",
 				  w->metric, what, base, range ? range : "", (json_number_value(least) - 1) * 100);
 	} else {
@@ -368,6 +371,7 @@ static void say(const struct work *w, json_t *o, const char *what, const char *b
 		json_object_set_new(v, "judgement", json_string(judgement(w, verdict)));
 		json_object_set(v, "ratio", json_object_get(o, "ratio"));
 		json_object_set(v, "ci", json_object_get(o, "ci"));
+		json_object_set(v, "ci_joint", json_object_get(o, "ci_joint"));
 		if (json_object_get(o, "why"))
 			json_object_set(v, "why", json_object_get(o, "why"));
 		json_array_append_new(json_object_get(w->doc, "verdict"), v);

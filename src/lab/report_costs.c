@@ -42,7 +42,7 @@ static void html_table(json_t *phase, bool time, struct textbuf *out)
 			report_escape(out, text_of(c, "title"));
 		}
 	}
-	textbuf_printf(out, "%s</tr></thead>\n", time ? "" : "<th>most frequent system calls");
+	textbuf_printf(out, "</tr></thead>\n");
 	json_array_foreach(json_object_get(phase, "cells"), k, cell) {
 		textbuf_printf(out, "<tr><td>");
 		report_escape(out, text_of(cell, "label"));
@@ -52,13 +52,27 @@ static void html_table(json_t *phase, bool time, struct textbuf *out)
 			textbuf_printf(out, "<td class=n>");
 			figure(out, json_object_get(json_object_get(cell, "values"), text_of(c, "key")), time);
 		}
-		if (!time) {
-			textbuf_printf(out, "<td>");
-			report_escape(out, *text_of(cell, "calls") ? text_of(cell, "calls") : "–");
-		}
 		textbuf_printf(out, "</tr>\n");
 	}
 	textbuf_printf(out, "</table></div>\n");
+}
+
+/* Below the table: the names would squeeze its columns. */
+static void html_calls(json_t *phase, struct textbuf *out)
+{
+	json_t *cell;
+	size_t i, n = 0;
+
+	json_array_foreach(json_object_get(phase, "cells"), i, cell) {
+		if (!*text_of(cell, "calls"))
+			continue;
+		textbuf_printf(out, "%s", n++ ? "<br>" : "<p class=dim><small>Most frequent host system calls<br>");
+		report_escape(out, text_of(cell, "label"));
+		textbuf_printf(out, ": ");
+		report_escape(out, text_of(cell, "calls"));
+	}
+	if (n)
+		textbuf_printf(out, "</small></p>\n");
 }
 
 void report_costs_html(json_t *a, struct textbuf *out)
@@ -80,6 +94,7 @@ void report_costs_html(json_t *a, struct textbuf *out)
 		textbuf_printf(out, "</h3>\n");
 		html_table(p, true, out);
 		html_table(p, false, out);
+		html_calls(p, out);
 		textbuf_printf(out, "</section>\n");
 	}
 }

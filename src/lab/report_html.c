@@ -126,7 +126,7 @@ static void html_unknown(json_t *a, struct textbuf *out)
 	textbuf_printf(out, "<h3>Cannot be told from this run</h3>\n<div class=scroll><table class=dim><tr><th>"
 			    "measurement<th>this<th>against<th class=n>somewhere between</tr>\n");
 	json_array_foreach(json_object_get(a, "verdict"), i, v) {
-		json_t *ci = json_object_get(v, "ci");
+		json_t *ci = json_object_get(v, "ci_joint");
 		if (strcmp(text_of(v, "verdict"), "unknown"))
 			continue;
 		textbuf_printf(out, "<tr><td>");
