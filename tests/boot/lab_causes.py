@@ -10,6 +10,9 @@ import sys
 
 import guest
 
+# A slow disk under the images, for the cache: as many requests a second as disks with heads make.
+SLOW = "/sys/fs/cgroup/blkio/kelvin-lab-causes"
+
 BASE = """
 name: planted
 workload: fio
@@ -22,9 +25,31 @@ CAUSES = {
               "drive.throttling.iops-total=100", ["store.latency"]),
     "exits": ("randread:64k:1", "{disk.size: 16M, m: 256M, accel: soft, drive.if: ide}", "{guest.append: [default, libata.dma=0]}",
               "guest.append=libata.dma=0", ["exits", "vcpu.port_io"]),
-    "cache": ("randread:4k:1", "{disk.size: 256M, m: 256M, accel: soft, drive.cache: writeback}", "{host.caches: [keep, drop]}",
+    "cache": ("randread:4k:1", "{disk.size: 32M, m: 256M, accel: soft, drive.cache: writeback}", "{host.caches: [keep, drop]}",
               "host.caches=drop", ["disk.bytes"]),
 }
+
+
+def slow_disk(folder):
+    """This process and its children get 100 reads a second from the disk, where control groups can do that."""
+    if not os.path.exists("/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device") or os.geteuid() != 0:
+        print("no control group to make the disk slow: this disk's own speed must do")
+        return
+    os.makedirs(SLOW, exist_ok=True)
+    device = os.stat(folder).st_dev
+    with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/dev", encoding="ascii") as f:
+        number = f.read().strip()
+    with open(os.path.join(SLOW, "blkio.throttle.read_iops_device"), "w", encoding="ascii") as f:
+        f.write(f"{number} 100")
+    with open(os.path.join(SLOW, "cgroup.procs"), "w", encoding="ascii") as f:
+        f.write(str(os.getpid()))
+
+
+def normal_disk():
+    if os.path.exists(SLOW):
+        with open("/sys/fs/cgroup/blkio/cgroup.procs", "w", encoding="ascii") as f:
+            f.write(str(os.getpid()))
+        os.rmdir(SLOW)
 
 
 def planted(folder, name):
@@ -47,7 +72,12 @@ def planted(folder, name):
 def main():
     folder = guest.scratch()
     for name in sys.argv[1:] or CAUSES:
-        planted(folder, name)
+        try:
+            if name == "cache":
+                slow_disk(folder)
+            planted(folder, name)
+        finally:
+            normal_disk()
 
 
 guest.run_test(main)

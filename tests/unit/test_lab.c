@@ -346,7 +346,7 @@ static void builtin_experiments(void **state)
 
 /* A trial whose one phase has these quantities; times in seconds per phase of 1000 requests. */
 struct made {
-	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait, own_bytes, delay;
+	double seconds, cpu, exits, disk_wait, disk_requests, disk_bytes, guest_wait, own_bytes, delay, wanted;
 };
 
 static json_t *made_trial(unsigned block, const char *cell, struct made m, double wobble)
@@ -358,6 +358,10 @@ static json_t *made_trial(unsigned block, const char *cell, struct made m, doubl
 				    m.disk_requests, "disk.read_bytes", m.disk_bytes);
 
 	json_object_set_new(outside, "disk.written_bytes", json_real(0));
+	if (m.wanted > 0) {
+		json_object_set_new(inside, "read_bytes", json_real(m.wanted));
+		json_object_set_new(inside, "written_bytes", json_real(0));
+	}
 	json_object_set_new(outside, "vmm.run_delay_s", json_real(m.delay * wobble));
 	if (m.own_bytes > 0)
 		json_object_set_new(outside, "vmm.device_read_bytes", json_real(m.own_bytes));
@@ -445,6 +449,14 @@ static void causes(void **state)
 	warm.disk_requests = 50;
 	warm.disk_bytes = 2e5;
 	assert_string_equal(why_key(fast, warm), "disk.bytes");
+	/* The same when the disk's own counters show no waiting (a limit above them does the delaying). */
+	struct made cold = fast;
+	cold.seconds = 9;
+	cold.guest_wait = 8;
+	cold.disk_wait = 0;
+	cold.wanted = warm.wanted = 4e6;
+	assert_string_equal(why_key(cold, warm), "disk.bytes");
+	warm.wanted = 0;
 	/* Others kept the host's disk busy while the slow one waited elsewhere: the monitor asked for little of it. */
 	struct made busy = warm;
 	slow = warm;
