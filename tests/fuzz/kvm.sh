@@ -3,7 +3,7 @@
 # kvm.sh GUEST: fuzz.py with the KVM engine in the rig, with a seed that is told.
 #
 # A run takes half a minute, and more than a minute on a busy host. One in ten was once seen to end at a limit of 80 s for
-# all of it; 20 runs on a host with a load of 20, without that limit, took 38 to 73 s and none stood still. If one does, watched.sh
+# all of it; 30 runs on a host with a load of 20, without that limit, took 38 to 73 s and none stood still. If one does, watched.sh
 # shows in the emulated machine what waits for what; if even that says nothing, the emulated machine itself stands still.
 # Such a run is repeated once; what fuzz.py finds is never repeated.
 set -u

@@ -32,7 +32,7 @@ static void write_text(const char *path, const char *text)
 static void become_root(void)
 {
 	char map[40];
-	const unsigned uid = getuid();
+	const unsigned uid = getuid(), gid = getgid();
 
 	if (uid == 0)
 		return;
@@ -40,6 +40,8 @@ static void become_root(void)
 	write_text("/proc/self/setgroups", "deny");
 	snprintf(map, sizeof(map), "0 %u 1", uid);
 	write_text("/proc/self/uid_map", map);
+	snprintf(map, sizeof(map), "0 %u 1", gid);
+	write_text("/proc/self/gid_map", map);
 }
 
 void sandbox_enter(void)
