@@ -210,8 +210,9 @@ static unsigned kvm_supported_cpuid(struct cpuid_entry *out, unsigned max, struc
 	e = entry_get(out, &n, max, 6);
 	if (e)
 		e->eax |= 1u << 2; /* ARAT: the LAPIC timer never stops */
-	e = entry_get(out, &n, max, 0x40000010);
-	if (e && clock_tsc_khz()) {
+	/* A leaf that says 0 kHz would be believed: SeaBIOS then waits 0 ms for its disks. Without it kvmclock tells. */
+	e = clock_tsc_khz() ? entry_get(out, &n, max, 0x40000010) : NULL;
+	if (e) {
 		e->eax = (uint32_t)clock_tsc_khz();
 		e->ebx = 1000000; /* the in-kernel LAPIC counts nanoseconds: a 1 GHz bus */
 	}
