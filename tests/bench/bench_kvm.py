@@ -47,16 +47,35 @@ def hist():
     return out
 
 
+def instructions(pid):
+    """{("instructions", kind of thread): so far}. Where the rig counts them, a nanosecond of CPU time is one."""
+    out = {}
+    if "KELVIN_RIG_COUNTS" not in os.environ:
+        return out
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as f:
+                spent = int(f.read().split()[0])
+            with open(f"/proc/{pid}/task/{task}/comm", encoding="ascii") as f:
+                name = f.read()
+        except OSError:
+            continue
+        key = "instructions", "vCPU thread, with the guest's" if re.match(r"(v?CPU|vcpu)", name, re.I) else "other threads"
+        out[key] = out.get(key, 0) + spent
+    return out
+
+
 def slopes(program, disk):
     """What one request costs: {(event, key): count}."""
     ours = os.path.basename(program) == "kelvin"
     drive = f"file={disk},if=virtio,format=raw" + ("" if ours else ",aio=io_uring")
+    names = [] if ours else ["-name", "bench,debug-threads=on"]
     _, elf, initramfs = guest.prepare()
-    with guest.Guest(elf, [initramfs], COMMANDS, args=["-drive", drive], accel="kvm", append="quiet", monitor=program) as run:
+    with guest.Guest(elf, [initramfs], COMMANDS, args=["-drive", drive, *names], accel="kvm", append="quiet", monitor=program) as run:
         marks = []
         for name in "few", "many", "end":
             run.wait_report(name, 240)
-            marks.append(hist())
+            marks.append({**hist(), **instructions(run.process.pid)})
         run.wait(timeout=120)
     a, b, c = marks
     return {k: ((c[k] - b.get(k, 0)) - (b.get(k, 0) - a.get(k, 0))) / (2 * (MANY - FEW)) for k in c}
@@ -74,7 +93,8 @@ def inside(out):
     with open("/proc/cpuinfo", encoding="ascii") as f:
         names = REASONS["svm" if " svm" in f.read() else "vmx"]
     found = {name: slopes(program, disk) for name, program in (("Kelvin", guest.KELVIN), ("QEMU", "/usr/bin/qemu-system-x86_64"))}
-    rows = [("exits", "kvm/kvm_exit"), ("to user space", "kvm/kvm_userspace_exit"), ("system calls", "raw_syscalls/sys_enter")]
+    rows = [("instructions", "instructions")] if "KELVIN_RIG_COUNTS" in os.environ else []
+    rows += [("exits", "kvm/kvm_exit"), ("to user space", "kvm/kvm_userspace_exit"), ("system calls", "raw_syscalls/sys_enter")]
     print(f"{'per 4K request, depth 1':28}" + "".join(f"{name:>10}" for name in found))
     result = {}
     for label, event in rows:
@@ -88,11 +108,24 @@ def inside(out):
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "kvm.json"), "w", encoding="utf-8") as f:
         json.dump(result, f, indent=1)
+    plot(result, os.path.join(out, "kvm.svg"))
+
+
+def plot(result, path):
+    """Kelvin's counts as shares of QEMU's."""
+    rows = "".join(f'"{label}" {total["Kelvin"] / total["QEMU"]:.4f}\n' for label, total in result.items() if total["QEMU"] > 0.05)
+    script = (f"set terminal svg size 500,400\nset output '{path}'\nset style fill solid\nset boxwidth 0.6\nset yrange [0:*]\nset grid y\n"
+              f"set ylabel 'per request, Kelvin / QEMU'\n$d << E\n{rows}E\nplot $d using 0:2:xtic(1) with boxes notitle, 1 notitle\n")
+    try:
+        subprocess.run(["gnuplot"], input=script.encode(), check=False)
+    except FileNotFoundError:
+        pass
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./bench kvm")
     parser.add_argument("--out", default=os.path.join(guest.TOP, "build", "bench"))
+    parser.add_argument("--instructions", action="store_true", help="count them too, always in the rig (three times as long)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -100,7 +133,7 @@ def main():
         return
     guest.prepare()
     rig = os.path.join(guest.TOP, "tests", "kvm-rig")
-    sys.exit(subprocess.run([rig, "/usr/bin/python3", os.path.abspath(__file__), "--inside", "--out", options.out], check=False).returncode)
+    sys.exit(subprocess.run([rig, *(["-i"] if options.instructions else []), "/usr/bin/python3", os.path.abspath(__file__), "--inside", "--out", options.out], check=False).returncode)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The driver of `./bench storage`, part without a guest: `kelvin img bench` and convert against qemu-img's with the same
+"""The driver of `./bench storage`. --guest and --rig are parts of their own; without them `kelvin img bench` and convert against qemu-img's with the same
 flags, cell by cell (format, cache mode, engine, kind of access, request size, depth), interleaved in random order.
 Prints medians, ranges and ratios; writes table, JSON and a plot. Ratios above 1: Kelvin is faster."""
 import argparse
@@ -246,6 +246,14 @@ def measure(cells, rounds):
                 print(f"lost: {cell.name}: {why}", file=sys.stderr)
 
 
+def run_lab(o):
+    """Part (b) is an experiment of the lab: table, JSON, CSV and plots are its."""
+    out = os.path.join(o.out, time.strftime("storage-guest-%Y%m%d-%H%M%S"))
+    os.makedirs(o.out, exist_ok=True)
+    how = ["--runs", str(o.rounds)] if o.full else ["--quick", "--runs", str(o.rounds)]
+    os.execv(KELVIN, [KELVIN, "bench", "run", os.path.join(TOP, "lab", "storage-guest.yaml"), *how, "--vmm", "qemu-system-x86_64", "--out", out])
+
+
 def main():
     p = argparse.ArgumentParser(prog="./bench storage")
     p.add_argument("--rounds", type=int, default=3)
@@ -254,7 +262,13 @@ def main():
     p.add_argument("--only", help="only cells whose name has this regular expression")
     p.add_argument("--dir", help="folder of the images (default: a new one in /var/tmp)")
     p.add_argument("--out", default=os.path.join(TOP, "build", "bench"))
+    p.add_argument("--guest", action="store_true", help="fio in guests on the software CPU and on QEMU's TCG instead (an hour; --full: hours)")
+    p.add_argument("--rig", action="store_true", help="exits, system calls and instructions of a request on KVM instead (./bench kvm)")
     o = p.parse_args()
+    if o.guest:
+        run_lab(o)
+    if o.rig:
+        os.execv(sys.executable, [sys.executable, os.path.join(TOP, "tests", "bench", "bench_kvm.py"), "--instructions", "--out", o.out])
     o.formats, o.scale = ("raw", "qcow2", "qed"), 1.0
     o.caches = ("none", "writeback", "writethrough", "directsync", "unsafe") if o.full else ("none", "writeback")
     o.engines = ("io_uring", "threads", "native") if o.full else ("io_uring",)
