@@ -210,7 +210,8 @@ static unsigned kvm_supported_cpuid(struct cpuid_entry *out, unsigned max, struc
 	e = entry_get(out, &n, max, 6);
 	if (e)
 		e->eax |= 1u << 2; /* ARAT: the LAPIC timer never stops */
-	/* A leaf that says 0 kHz would be believed: SeaBIOS then waits 0 ms for its disks. Without it kvmclock tells. */
+	/* A leaf that says 0 kHz would be believed: SeaBIOS then waits 0 ms for its disks. Without it kvmclock tells.
+	 */
 	e = clock_tsc_khz() ? entry_get(out, &n, max, 0x40000010) : NULL;
 	if (e) {
 		e->eax = (uint32_t)clock_tsc_khz();
