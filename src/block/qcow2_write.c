@@ -80,6 +80,14 @@ static int read_old(struct qcow2 *q, uint64_t offset, uint8_t *buf, uint64_t len
 	return have ? qcow2_read_range(q, offset, &iov, 1, have) : 0;
 }
 
+/* The same in *buf, made when first needed: most writes have no edges. */
+static int load_edge(struct qcow2 *q, uint64_t offset, uint8_t **buf, uint64_t len)
+{
+	if (!*buf)
+		*buf = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
+	return *buf ? read_old(q, offset, *buf, len) : -ENOMEM;
+}
+
 /* Does the guest see zeros there now, without a look at the disk? */
 static bool reads_zero(struct qcow2 *q, uint64_t offset, uint64_t len)
 {
@@ -108,9 +116,9 @@ static int write_new(struct write_run *w, uint64_t host, uint64_t bytes, uint32_
 		tail = 0;
 
 	if (head)
-		ret = read_old(q, start - head, w->head, head);
+		ret = load_edge(q, start - head, &w->head, head);
 	if (tail && !ret)
-		ret = read_old(q, start + bytes, w->tail, tail);
+		ret = load_edge(q, start + bytes, &w->tail, tail);
 	if (ret)
 		return ret;
 	if (head)
@@ -287,9 +295,7 @@ int qcow2_write_request(struct qcow2 *q, const struct block_req *req)
 	int ret = 0;
 
 	w.iov = malloc(((size_t)req->niov + 2) * sizeof(*w.iov));
-	w.head = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
-	w.tail = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
-	if (!w.iov || !w.head || !w.tail)
+	if (!w.iov)
 		ret = -ENOMEM;
 	while (!ret && w.at < req->len)
 		ret = write_step(&w);
