@@ -644,12 +644,164 @@ static void test_perf_map(void **state)
 	assert_true(blocks >= cpu->n_jit_blocks);
 }
 
+/* ---- loops -------------------------------------------------------------------- */
+
+/* What a loop's body is made of: bytes, and whether an 8-bit displacement or a step (a stride) ends them. */
+enum loop_end { LOOP_PLAIN, LOOP_DISP, LOOP_STEP };
+static const struct loop_piece {
+	uint8_t len, end, bytes[7];
+} loop_pieces[] = {
+    {4, LOOP_DISP, {0x48, 0x8b, 0x46}},				 /* mov rax, [rsi + d] */
+    {4, LOOP_DISP, {0x48, 0x01, 0x47}},				 /* add [rdi + d], rax */
+    {4, LOOP_DISP, {0x48, 0x13, 0x5e}},				 /* adc rbx, [rsi + d] */
+    {5, LOOP_DISP, {0x41, 0x0f, 0xb6, 0x50}},			 /* movzx edx, byte [r8 + d] */
+    {5, LOOP_DISP, {0x4a, 0x89, 0x44, 0x07}},			 /* mov [rdi + r8 + d], rax */
+    {5, LOOP_DISP, {0x48, 0x03, 0x5c, 0x16}},			 /* add rbx, [rsi + rdx + d] */
+    {5, LOOP_DISP, {0xf3, 0x0f, 0x6f, 0x46}},			 /* movdqu xmm0, [rsi + d] */
+    {5, LOOP_DISP, {0x66, 0x0f, 0xfc, 0x47}},			 /* paddb xmm0, [rdi + d]: aligned or #GP */
+    {5, LOOP_DISP, {0xf3, 0x0f, 0x7f, 0x47}},			 /* movdqu [rdi + d], xmm0 */
+    {4, LOOP_DISP, {0x4c, 0x03, 0x4e}},				 /* add r9, [rsi + d] */
+    {4, LOOP_DISP, {0x49, 0x8b, 0x42}},				 /* mov rax, [r10 + d] */
+    {4, LOOP_DISP, {0x4d, 0x11, 0x5a}},				 /* adc [r10 + d], r11 */
+    {7, LOOP_PLAIN, {0x48, 0x03, 0x1d, 0x10, 0x40, 0x00, 0x00}}, /* add rbx, [rip + 0x4010] */
+    {4, LOOP_STEP, {0x48, 0x83, 0xc6}},				 /* add rsi, n */
+    {4, LOOP_STEP, {0x48, 0x83, 0xc7}},				 /* add rdi, n */
+    {4, LOOP_STEP, {0x48, 0x8d, 0x7f}},				 /* lea rdi, [rdi + n] */
+    {4, LOOP_STEP, {0x49, 0x83, 0xc0}},				 /* add r8, n */
+    {4, LOOP_STEP, {0x49, 0x83, 0xc2}},				 /* add r10, n */
+    {4, LOOP_PLAIN, {0x0f, 0xb6, 0xd0, 0x90}},			 /* movzx edx, al; nop */
+    {3, LOOP_PLAIN, {0x48, 0x31, 0xc3}},			 /* xor rbx, rax */
+    {3, LOOP_PLAIN, {0x49, 0xff, 0xc3}},			 /* inc r11 */
+    {3, LOOP_PLAIN, {0x4d, 0x01, 0xd9}},			 /* add r9, r11 */
+    {3, LOOP_PLAIN, {0x45, 0x31, 0xcb}},			 /* xor r11d, r9d */
+    {3, LOOP_PLAIN, {0x4c, 0x39, 0xd8}},			 /* cmp rax, r11 */
+    {4, LOOP_PLAIN, {0x4c, 0x0f, 0x42, 0xcb}},			 /* cmovb r9, rbx */
+    {2, LOOP_PLAIN, {0x50, 0x5d}},				 /* push rax; pop rbp */
+};
+
+/* Behind what jumps out and goes back, HLT. *moves: bytes a turn at most. */
+static unsigned random_loop(uint8_t *code, unsigned *moves)
+{
+	static const struct loop_piece ends[] = {
+	    {3, 0, {0x48, 0xff, 0xc9}}, /* dec rcx */
+	    {3, 0, {0x83, 0xe9, 0x01}}, /* sub ecx, 1 */
+	};
+	const struct loop_piece *p = &ends[rnd() % 2];
+	unsigned len = 0, pieces = 2 + rnd() % 12, out = 0;
+	int32_t rel;
+
+	for (unsigned i = 0; i < pieces; i++) {
+		const struct loop_piece *q = &loop_pieces[rnd() % ARRAY_SIZE(loop_pieces)];
+
+		memcpy(code + len, q->bytes, q->len);
+		len += q->len;
+		if (q->end == LOOP_DISP)
+			code[len - 1] = rnd() % 3 ? (uint8_t)(rnd() & 0x70) : (uint8_t)rnd();
+		if (q->end == LOOP_STEP)
+			code[len - 1] = (uint8_t)(rnd() % 2 ? (rnd() % 5 - 2) * 16 : rnd() % 65 - 32);
+		if (q->end == LOOP_STEP)
+			*moves += (unsigned)abs((int8_t)code[len - 1]);
+		if (!out && rnd() % 12 == 0) {
+			code[len] = 0x0f; /* jcc out, seldom taken */
+			code[len + 1] = (uint8_t)(0x80 | (rnd() & 15));
+			out = len + 2;
+			len += 6;
+		}
+	}
+	memcpy(code + len, p->bytes, p->len);
+	len += p->len;
+	code[len] = 0x0f;
+	code[len + 1] = 0x85;
+	rel = -(int32_t)(len + 6);
+	memcpy(code + len + 2, &rel, 4);
+	len += 6;
+	rel = (int32_t)(len - (out + 4));
+	if (out)
+		memcpy(code + out, &rel, 4);
+	code[len] = 0xf4;
+	return len + 1;
+}
+
+#define TABLES	     0x1000ull /* four levels, a page each */
+#define PAGE_MISSING 0x16u
+
+/* Paging: neighbours in DATA are not neighbours in memory, and one page is missing. */
+static void map_pages(struct run *r)
+{
+	for (unsigned level = 0; level < 3; level++)
+		st64le(r->mem + TABLES + level * PAGE_SIZE, (TABLES + (level + 1) * PAGE_SIZE) | 3);
+	for (unsigned n = 0; n < RAM_SIZE / PAGE_SIZE; n++) {
+		unsigned to = n >= DATA / PAGE_SIZE && n < STACK / PAGE_SIZE ? n ^ 1 : n;
+
+		st64le(r->mem + TABLES + 3 * PAGE_SIZE + 8 * (uint64_t)n,
+		       (uint64_t)to * PAGE_SIZE | (n == PAGE_MISSING ? 0 : 3));
+	}
+	r->s.cr3 = TABLES;
+	r->s.cr0 |= CR0_PG | CR0_WP;
+}
+
+/*
+ * Accesses that move by a constant, forwards and backwards, over page borders, beside others, with carries from turn
+ * to turn, exits in the middle, and operands that become misaligned.
+ */
+static void test_random_loops(void **state)
+{
+	static struct run start, a, b;
+	const char *env = getenv("JIT_TEST_LOOPS");
+	unsigned long programs = env ? strtoul(env, NULL, 0) : 1500, raised = 0;
+	static const uint8_t address[] = {R_RSI, R_RDI, R_R10};
+
+	sa.jit->exact_flags = true;
+	env = getenv("JIT_TEST_SEED");
+	if (env)
+		seed = strtoull(env, NULL, 0);
+	for (unsigned long i = 0; i < programs; i++) {
+		uint64_t at = seed;
+		uint8_t code[200];
+		unsigned moves = 1, len = random_loop(code, &moves), most = MIN(100u, 0x1800u / moves);
+		uint64_t end = CODE + 0x800 + len - 1;
+
+		if (i % 16 == 0)
+			random_state(&start); /* dear, for its memory */
+		memset(start.mem, 0, DATA);
+		memcpy(start.mem + CODE + 0x800, code, len);
+		map_pages(&start);
+		start.s.gpr[R_RCX] = 1 + rnd() % (rnd() % 4 ? most : 5);
+		start.s.gpr[R_R8] = rnd() % 2 ? 0 : rnd() % 0x100;
+		start.s.gpr[R_RDX] = rnd() & 0xff;
+		for (unsigned k = 0; k < ARRAY_SIZE(address); k++)
+			start.s.gpr[address[k]] = 0x12000 + (rnd() % 0x4000 & (rnd() % 8 ? ~15ull : ~0ull));
+		if (rnd() % 4 == 0)
+			start.s.gpr[R_RDI] = start.s.gpr[R_RSI] + 32;
+		load_run(&start);
+		mmu_flush_all(cpu);
+		save_run(&a, run_until(end, false));
+		load_run(&start);
+		mmu_flush_all(cpu);
+		memset(cpu->jit->heat, 0, sizeof(cpu->jit->heat));
+		save_run(&b, run_until(end, true));
+		raised += a.result == EXC_RAISED;
+		if (!same(&a, &b, FLAG_ARITH)) {
+			printf("loop %lu, JIT_TEST_SEED=%llu:", i, (unsigned long long)at);
+			for (unsigned k = 0; k < len; k++)
+				printf(" %02x", code[k]);
+			printf("\n");
+			show_difference(&start, &a, &b);
+			fail();
+		}
+	}
+	sa.jit->exact_flags = false;
+	long_mode(cpu);
+	mmu_flush_all(cpu);
+	assert_true(raised > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),	  cmocka_unit_test(test_random_exact),
 					   cmocka_unit_test(test_self_modifying), cmocka_unit_test(test_loops),
 					   cmocka_unit_test(test_loop_is_left),	  cmocka_unit_test(test_dead_flags),
-					   cmocka_unit_test(test_perf_map)};
+					   cmocka_unit_test(test_perf_map),	  cmocka_unit_test(test_random_loops)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -6,12 +6,12 @@
  * Registers. 13 guest registers have a fixed host register in all translated
  * code, so chained blocks need no glue:
  *
- *   guest  rax rcx rsp  rdx rbx rbp rsi rdi r8 r9 r10 r12 r13   r11 r14 r15
- *   host   r11 r14 r15  the same                                frame slots
+ *   guest  rax rcx rsp r14 r15  rdx rbx rbp rsi rdi r8 r12 r13   r9 r10 r11
+ *   host   r11 r14 r15 r9  r10  the same                         frame slots
  *
  * Host rsp stays the host's stack; host rax and rcx are scratch. rax because
- * lahf/seto/sahf need it and rcx for shift counts. The three without a home
- * live in the frame at [rsp + 8*n], which this kind of CPU renames: measured,
+ * lahf/seto/sahf need it and rcx for shift counts. The three without a home,
+ * which compiled code names least (a third as often as r14 and r15), live in the frame at [rsp + 8*n], which this kind of CPU renames: measured,
  * a dependent add to such a slot costs one cycle, to a GS slot seven.
  *
  * Flags. Guest arithmetic flags are the host's. A TLB lookup destroys them;
@@ -85,9 +85,9 @@ enum host_reg {
 
 /* The frame translated code runs on; offsets from host rsp. */
 enum jit_slot {
-	SLOT_R11 = 0,
-	SLOT_R14 = 8,
-	SLOT_R15 = 16,
+	SLOT_R9 = 0,
+	SLOT_R10 = 8,
+	SLOT_R11 = 16,
 	SLOT_FLAGS = 24, /* bits 15:8 as lahf, bit 0 OF */
 	SLOT_PAGE = 32,	 /* linear address of the page being executed */
 	SLOT_LIN = 40,	 /* temporaries of one instruction */

@@ -10,9 +10,9 @@
 #include "io/vmclock.h"
 
 const int8_t jit_home[16] = {
-    [R_RAX] = H_R11, [R_RCX] = H_R14, [R_RDX] = H_RDX,	[R_RBX] = H_RBX, [R_RSP] = H_R15, [R_RBP] = H_RBP,
-    [R_RSI] = H_RSI, [R_RDI] = H_RDI, [R_R8] = H_R8,	[R_R9] = H_R9,	 [R_R10] = H_R10, [R_R11] = H_NONE,
-    [R_R12] = H_R12, [R_R13] = H_R13, [R_R14] = H_NONE, [R_R15] = H_NONE};
+    [R_RAX] = H_R11, [R_RCX] = H_R14, [R_RDX] = H_RDX, [R_RBX] = H_RBX, [R_RSP] = H_R15,  [R_RBP] = H_RBP,
+    [R_RSI] = H_RSI, [R_RDI] = H_RDI, [R_R8] = H_R8,   [R_R9] = H_NONE, [R_R10] = H_NONE, [R_R11] = H_NONE,
+    [R_R12] = H_R12, [R_R13] = H_R13, [R_R14] = H_R9,  [R_R15] = H_R10};
 
 int x_gpr(ZydisRegister r, unsigned *size, bool *high)
 {

@@ -316,14 +316,58 @@ static bool wants_cl(const struct xinsn *in)
 	return false;
 }
 
+/* Instructions that do the same to a register and, with the same size, to memory. */
+static bool memory_is_same(const struct xinsn *in)
+{
+	switch (in->zi.mnemonic) {
+	case ZYDIS_MNEMONIC_MOV:
+	case ZYDIS_MNEMONIC_MOVZX:
+	case ZYDIS_MNEMONIC_MOVSX:
+	case ZYDIS_MNEMONIC_MOVSXD:
+	case ZYDIS_MNEMONIC_ADD:
+	case ZYDIS_MNEMONIC_ADC:
+	case ZYDIS_MNEMONIC_SUB:
+	case ZYDIS_MNEMONIC_SBB:
+	case ZYDIS_MNEMONIC_AND:
+	case ZYDIS_MNEMONIC_OR:
+	case ZYDIS_MNEMONIC_XOR:
+	case ZYDIS_MNEMONIC_CMP:
+	case ZYDIS_MNEMONIC_TEST:
+	case ZYDIS_MNEMONIC_NOT:
+	case ZYDIS_MNEMONIC_NEG:
+	case ZYDIS_MNEMONIC_INC:
+	case ZYDIS_MNEMONIC_DEC:
+	case ZYDIS_MNEMONIC_SHL:
+	case ZYDIS_MNEMONIC_SHR:
+	case ZYDIS_MNEMONIC_SAR:
+	case ZYDIS_MNEMONIC_ROL:
+	case ZYDIS_MNEMONIC_ROR:
+	case ZYDIS_MNEMONIC_IMUL:
+	case ZYDIS_MNEMONIC_CVTSI2SD:
+	case ZYDIS_MNEMONIC_CVTSI2SS: return true;
+	default: return in->zi.meta.category == ZYDIS_CATEGORY_CMOV;
+	}
+}
+
+/* A register without home can be used where it lives. Writing 32 bits would have to clear the others. */
+static bool use_slot(const struct xinsn *in, const struct role *rm)
+{
+	return rm->used && rm->host == H_NONE && !rm->high && memory_is_same(in) && (!rm->wr || rm->size != 4);
+}
+
 void x_lower_generic(struct xlat *x, struct xinsn *in)
 {
 	struct role role[ROLE_COUNT];
 	struct scratch s = {.busy = 1u << H_RSP, .borrowed = H_NONE};
 	struct hmem m;
-	bool mem = x_prepare_mem(x, in, &m), cl = wants_cl(in), high = false, homeless = false;
+	bool mem = x_prepare_mem(x, in, &m), cl = wants_cl(in), high = false, homeless = false, slot = false;
 
 	x_roles_collect(in, role);
+	if (!mem && use_slot(in, &role[ROLE_RM])) {
+		m = slot_of(role[ROLE_RM].guest);
+		role[ROLE_RM].used = false;
+		slot = true;
+	}
 	for (unsigned i = 0; i < ROLE_COUNT; i++) {
 		if (!role[i].used)
 			continue;
@@ -346,7 +390,7 @@ void x_lower_generic(struct xlat *x, struct xinsn *in)
 	/* Should the host refuse it: no register of the guest has changed here but a rotated or borrowed one. */
 	x_site(x)->flags_in_host = x->host && !(in->live_in & ~x->host);
 	x_roles_place(x, role, &s);
-	x_emit_guest(x, in, role, mem ? &m : NULL);
+	x_emit_guest(x, in, role, mem || slot ? &m : NULL);
 	x_roles_finish(x, role, &s);
 }
 

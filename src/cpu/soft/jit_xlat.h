@@ -150,7 +150,7 @@ static inline int home_of(unsigned guest)
 }
 static inline struct hmem slot_of(unsigned guest)
 {
-	return h_slot(guest == R_R11 ? SLOT_R11 : guest == R_R14 ? SLOT_R14 : SLOT_R15);
+	return h_slot(guest == R_R9 ? SLOT_R9 : guest == R_R10 ? SLOT_R10 : SLOT_R11);
 }
 
 static inline struct jit_site *x_site(struct xlat *x)
