@@ -93,12 +93,13 @@ enum jit_slot {
 	SLOT_LIN = 40,	 /* temporaries of one instruction */
 	SLOT_TMP = 48,
 	SLOT_TMP2 = 56,
-	SLOT_GROUP = 64,	  /* addends that several accesses of a block share: GROUP_SLOTS */
-	SLOT_LOOP = 96,		  /* the same for accesses of a loop (jit_loop.c): LOOP_SLOTS */
-	SLOT_COUNT = 160,	  /* turns of the loop until its lookups are made again */
-	SLOT_SAVE = 168,	  /* registers C may clobber: seven */
-	SLOT_BOUNCE = 224,	  /* a load that crosses pages reads from here, 64 bytes */
-	FRAME_SIZE = 224 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
+	SLOT_COUNT = 64,	  /* turns of a loop until its lookups are made again (jit_loop.c) */
+	SLOT_LIMIT = 72,	  /* or what a register that moves will be then, and its negative */
+	SLOT_LOOP = 88,		  /* addends of accesses of a loop: LOOP_SLOTS */
+	SLOT_GROUP = 152,	  /* addends that several accesses of a block share: GROUP_SLOTS */
+	SLOT_SAVE = 184,	  /* registers C may clobber: seven */
+	SLOT_BOUNCE = 240,	  /* a load that crosses pages reads from here, 64 bytes */
+	FRAME_SIZE = 240 + 64 + 8 /* 8 mod 16: aligned for calls after six pushes */
 };
 
 /* Why translated code was left; jit_cpu.exit_reason. */

@@ -9,6 +9,7 @@
  *   body       those accesses need no lookup, cannot fault, leave flags alone
  *   end        turns left? body; else head
  *   general    the body as in other blocks, one turn
+ *   few        where the lookups fail, near a page's end: as many turns as fit
  *
  * What makes it right: mappings change only where a block ends (a request is
  * pending), and a turn that the lookups do not cover is the general body's.
@@ -22,9 +23,10 @@
 #include <stdlib.h>
 
 #define LOOP_TURNS  32u
-#define LOOP_REACH  256u
+#define LOOP_REACH  512u
 #define STRIDE_MAX  256
 #define TURNS_LEAST 2u
+#define TURNS_FIT   64u /* at most, when they are counted */
 
 /* What a body does to registers that hold addresses. */
 struct loop_registers {
@@ -123,6 +125,40 @@ static void groups_fill(struct xlat *x, const struct loop_registers *lr)
 	}
 }
 
+/*
+ * The end of the turns is seen by a register that moves, if there is one: a counter in memory would be written and read
+ * again each turn, which costs more than all of a short loop's other work (0.68 ns a turn instead of 0.45).
+ */
+static void limit_choose(struct xlat *x, const struct loop_registers *lr)
+{
+	x->loop_reg = -1;
+	for (unsigned r = 0; r < 16; r++) {
+		if (steady(lr, r) && moves(lr, r) && home_of(r) != H_NONE) {
+			x->loop_reg = (int)r;
+			x->loop_step = moves(lr, r);
+			return;
+		}
+	}
+}
+
+static void limit_set(struct xlat *x, bool few)
+{
+	struct emit *e = &x->e;
+	int h = home_of((unsigned)x->loop_reg);
+
+	if (few) {
+		e_load32(e, H_RCX, h_slot(SLOT_COUNT));
+		e_op_reg(e, 1, 0x69, H_RCX, H_RCX); /* imul */
+		e4(e, (uint32_t)x->loop_step);
+		e_lea(e, H_RCX, (struct hmem){.base = H_RCX, .index = (int8_t)h});
+	} else {
+		e_lea(e, H_RCX, h_base(h, x->loop_step * (int32_t)x->loop_turns));
+	}
+	e_store(e, h_slot(SLOT_LIMIT), H_RCX);
+	e_op_reg(e, 1, 0xf7, 3, H_RCX); /* neg */
+	e_store(e, h_slot(SLOT_LIMIT + 8), H_RCX);
+}
+
 bool x_loop_find(struct xlat *x)
 {
 	struct loop_registers lr = {0};
@@ -147,17 +183,20 @@ bool x_loop_find(struct xlat *x)
 		struct xgroup *g = &x->group[k];
 		int32_t reach = g->stride * (int32_t)(turns - 1);
 
+		g->lo_one = g->lo;
+		g->hi_one = g->hi;
 		if (reach < 0)
 			g->lo += reach;
 		else
 			g->hi += reach;
 	}
 	x->loop_turns = x->ngroups ? turns : 0;
+	limit_choose(x, &lr);
 	return x->loop_turns;
 }
 
-/* The first access of the group, as an operand at the lowest address of all turns. */
-static const struct xinsn *group_operand(const struct xlat *x, unsigned k, ZydisDecodedOperandMem *m)
+/* The first access of the group, as an operand at the group's address `at`. */
+static const struct xinsn *group_operand(const struct xlat *x, unsigned k, int32_t at, ZydisDecodedOperandMem *m)
 {
 	const struct xinsn *in = x->insn;
 
@@ -167,7 +206,7 @@ static const struct xinsn *group_operand(const struct xlat *x, unsigned k, Zydis
 		*m = in->op[in->mem].mem;
 	else
 		*m = (ZydisDecodedOperandMem){.base = in->kind == K_LEAVE ? ZYDIS_REGISTER_RBP : ZYDIS_REGISTER_RSP};
-	m->disp.value = x->group[k].lo - (m->base == ZYDIS_REGISTER_RIP ? in->next : 0);
+	m->disp.value = at - (m->base == ZYDIS_REGISTER_RIP ? in->next : 0);
 	return in;
 }
 
@@ -194,12 +233,35 @@ static void fold(struct xlat *x, const struct xgroup *g, const ZydisDecodedOpera
 	}
 }
 
-static void lookup(struct xlat *x, unsigned k, uint8_t *miss[LOOP_MISSES], unsigned *n)
+/* SLOT_COUNT = how often the group can move until it leaves its page, if that is less; its offset there is in SLOT_TMP.
+ */
+static void count_turns(struct xlat *x, const struct xgroup *g)
+{
+	struct emit *e = &x->e;
+
+	e_load32(e, H_RCX, h_slot(SLOT_TMP));
+	if (g->stride > 0) {
+		e_mov_imm32(e, H_RAX, (uint32_t)((int32_t)PAGE_SIZE - (g->hi_one - g->lo_one)));
+		e_op_reg(e, 0, 0x2b, H_RAX, H_RCX);
+	} else {
+		e_op_reg(e, 0, 0x8b, H_RAX, H_RCX);
+	}
+	e_op_reg(e, 0, 0xc1, 5, H_RAX); /* shr */
+	e1(e, (unsigned)__builtin_ctz((unsigned)abs(g->stride)));
+	e_alu_imm(e, 0, 0, H_RAX, 1);
+	e_load32(e, H_RCX, h_slot(SLOT_COUNT));
+	e_op_reg(e, 0, 0x3b, H_RAX, H_RCX);
+	e_op_reg(e, 0, 0x0f47, H_RAX, H_RCX); /* cmova */
+	e_store32(e, h_slot(SLOT_COUNT), H_RAX);
+}
+
+static void lookup(struct xlat *x, unsigned k, bool few, uint8_t *miss[LOOP_MISSES], unsigned *n)
 {
 	const struct xgroup *g = &x->group[k];
 	struct emit *e = &x->e;
 	ZydisDecodedOperandMem m;
-	const struct xinsn *in = group_operand(x, k, &m);
+	int32_t lo = few ? g->lo_one : g->lo, hi = few ? g->hi_one : g->hi;
+	const struct xinsn *in = group_operand(x, k, lo, &m);
 	size_t tlb = offsetof(struct soft_cpu, tlb) +
 		     (x->mmu_index * MMU_ACCESSES + (unsigned)(g->write ? MMU_WRITE : MMU_READ)) * TLB_SIZE *
 			 sizeof(struct tlb_entry);
@@ -212,11 +274,13 @@ static void lookup(struct xlat *x, unsigned k, uint8_t *miss[LOOP_MISSES], unsig
 	e1(e, 0x25); /* and eax, imm32 */
 	e4(e, (TLB_SIZE - 1) << 4);
 	e_op_mem(e, 1, 0x33, H_RCX, &tag);
-	e_alu_imm(e, 1, 7, H_RCX, (int32_t)PAGE_SIZE - (g->hi - g->lo));
+	e_alu_imm(e, 1, 7, H_RCX, (int32_t)PAGE_SIZE - (hi - lo));
 	miss[(*n)++] = e_jcc(e, CC_A);
+	if (few && g->stride)
+		e_store(e, h_slot(SLOT_TMP), H_RCX);
 	e_load(e, H_RAX, addend);
 	if (g->align > 1) {
-		e_lea(e, H_RCX, h_base(H_RCX, g->aligned_at - g->lo));
+		e_lea(e, H_RCX, h_base(H_RCX, g->aligned_at - lo));
 		e1(e, 0xf6); /* test cl, align - 1 */
 		e1(e, 0xc1);
 		e1(e, g->align - 1u);
@@ -224,9 +288,25 @@ static void lookup(struct xlat *x, unsigned k, uint8_t *miss[LOOP_MISSES], unsig
 	}
 	fold(x, g, &m);
 	e_store(e, h_slot(g->slot), H_RAX);
+	if (few && g->stride)
+		count_turns(x, g);
 }
 
-unsigned x_loop_head(struct xlat *x, uint8_t *miss[LOOP_MISSES])
+bool x_loop_can_count(const struct xlat *x)
+{
+	bool moves = false;
+
+	for (unsigned k = 0; k < x->ngroups && x->group[k].head == GROUP_LOOP; k++) {
+		unsigned stride = (unsigned)abs(x->group[k].stride);
+
+		moves |= stride != 0;
+		if (stride & (stride - 1))
+			return false;
+	}
+	return moves;
+}
+
+unsigned x_loop_head(struct xlat *x, bool few, uint8_t *miss[LOOP_MISSES])
 {
 	struct emit *e = &x->e;
 	struct hmem live = h_gs(offsetof(struct soft_cpu, jx.vec_live)), count = h_slot(SLOT_COUNT);
@@ -240,17 +320,26 @@ unsigned x_loop_head(struct xlat *x, uint8_t *miss[LOOP_MISSES])
 		e1(e, 0);
 		miss[n++] = e_jcc(e, CC_E);
 	}
+	if (few || x->loop_reg < 0) {
+		e_op_mem(e, 0, 0xc7, 0, &count);
+		e4(e, few ? TURNS_FIT : x->loop_turns);
+	}
 	for (unsigned k = 0; k < x->ngroups && x->group[k].head == GROUP_LOOP; k++)
-		lookup(x, k, miss, &n);
-	e_op_mem(e, 0, 0xc7, 0, &count);
-	e4(e, x->loop_turns);
+		lookup(x, k, few, miss, &n);
+	if (few) {
+		e_op_mem(e, 0, 0x83, 7, &count);
+		e1(e, TURNS_LEAST);
+		miss[n++] = e_jcc(e, CC_B);
+	}
+	if (x->loop_reg >= 0)
+		limit_set(x, few);
 	x->vec_loaded = vec;
 	return n;
 }
 
 static bool recipe_serves(const struct xlat *x, unsigned live)
 {
-	bool keeps_cf = x->recipe.kind == RECIPE_INC || x->recipe.kind == RECIPE_DEC;
+	bool keeps_cf = x->loop_reg < 0 && (x->recipe.kind == RECIPE_INC || x->recipe.kind == RECIPE_DEC);
 
 	return !live || (x->recipe.kind && !(live & ~(x->recipe.mask | (keeps_cf ? x->host & F_CF : 0))));
 }
@@ -258,7 +347,7 @@ static bool recipe_serves(const struct xlat *x, unsigned live)
 void x_loop_end(struct xlat *x, struct xinsn *in)
 {
 	struct emit *e = &x->e;
-	struct hmem count = h_slot(SLOT_COUNT);
+	struct hmem count = h_slot(SLOT_COUNT), limit = h_slot(SLOT_LIMIT);
 	unsigned host, slot;
 	uint8_t *out;
 
@@ -273,14 +362,24 @@ void x_loop_end(struct xlat *x, struct xinsn *in)
 	x->host = host;
 	x->slot = slot;
 	if (!x->loop_live && recipe_serves(x, in->taken_live)) {
-		e_op_mem(e, 0, 0xff, 1, &count); /* dec; CF stays */
+		if (x->loop_reg >= 0) {
+			e_op_mem(e, 1, 0x3b, home_of((unsigned)x->loop_reg), &limit);
+			x->host = 0;
+		} else {
+			e_op_mem(e, 0, 0xff, 1, &count); /* dec; CF stays */
+			x->host &= F_CF;
+		}
 		e_patch(e_jcc(e, CC_NE), x->loop_top);
-		x->host &= F_CF;
 	} else {
 		/* The flags stay. */
-		e_load32(e, H_RCX, count);
-		e_lea(e, H_RCX, h_base(H_RCX, -1));
-		e_store32(e, count, H_RCX);
+		if (x->loop_reg >= 0) {
+			e_load(e, H_RCX, h_slot(SLOT_LIMIT + 8));
+			e_lea(e, H_RCX, (struct hmem){.base = H_RCX, .index = (int8_t)home_of((unsigned)x->loop_reg)});
+		} else {
+			e_load32(e, H_RCX, count);
+			e_lea(e, H_RCX, h_base(H_RCX, -1));
+			e_store32(e, count, H_RCX);
+		}
 		e1(e, 0xe3); /* jrcxz over the jump */
 		e1(e, 5);
 		e_jmp_to(e, x->loop_top);

@@ -316,14 +316,27 @@ static bool lower_loop(struct xlat *x, unsigned live)
 {
 	uint8_t *miss[LOOP_MISSES];
 	unsigned n, slot;
+	bool few = x_loop_can_count(x);
 
 	x_flags_clobber(x, live);
 	slot = x->slot;
-	n = x_loop_head(x, miss);
+	n = x_loop_head(x, false, miss);
 	x_groups_find(x); /* of the other accesses */
 	liveness(x);
 	x->loop_live = x->insn[0].live_in & live;
 	x_flags_to_host(x, x->loop_live);
+	if (few) {
+		const uint8_t *top = x->e.p;
+
+		x_swap(x);
+		for (unsigned i = 0; i < n; i++)
+			e_patch(miss[i], x->e.p);
+		x->host = 0;
+		n = x_loop_head(x, true, miss);
+		x_flags_to_host(x, x->loop_live);
+		e_jmp_to(&x->e, top);
+		x_swap(x);
+	}
 	x->host &= x->loop_live;
 	x->slot = 0; /* not so in the second turn */
 	x->loop_top = x->e.p;

@@ -96,9 +96,9 @@ struct xgroup {
 	uint8_t align;
 	bool write; /* one of them does */
 	int slot;
-	unsigned head;		/* instruction; GROUP_LOOP: looked up before the loop, which has these too: */
-	bool base_in, index_in; /* the slot has the base or index register's part of the address too */
-	int32_t stride;
+	unsigned head;			/* instruction; GROUP_LOOP: looked up before the loop, which has these too: */
+	bool base_in, index_in;		/* the slot has the base or index register's part of the address too */
+	int32_t stride, lo_one, hi_one; /* lo and hi of one turn */
 };
 #define GROUP_LOOP     ~0u
 #define XLAT_GROUPS    48
@@ -127,6 +127,8 @@ struct xlat {
 	unsigned ngroups;
 	int rax_group;	     /* whose addend rax has; -1: none */
 	unsigned loop_turns; /* jit_loop.c; 0: this is not a loop's body with lookups before it */
+	int loop_reg;	     /* guest register that moves by loop_step each turn; -1: turns are counted */
+	int32_t loop_step;
 	const uint8_t *loop_top;
 	unsigned loop_live; /* flags needed there */
 	unsigned ntsc;	    /* lockstep: RDTSC so far */
@@ -205,8 +207,10 @@ static inline bool x_group_member(const struct xlat *x, const struct xinsn *in)
 /* The block is a loop with accesses that one lookup can serve for several turns: x->group is for that body. */
 bool x_loop_find(struct xlat *x);
 #define LOOP_MISSES (3 * LOOP_SLOTS)
-/* The lookups; jumps to where they cannot be made are in miss[]. Destroys flags, rax, rcx. Returns their number. */
-unsigned x_loop_head(struct xlat *x, uint8_t *miss[LOOP_MISSES]);
+/* The lookups (few: for as many turns as fit); jumps to where they cannot be made are in miss[]. Destroys flags, rax,
+ * rcx. Returns their number. */
+unsigned x_loop_head(struct xlat *x, bool few, uint8_t *miss[LOOP_MISSES]);
+bool x_loop_can_count(const struct xlat *x);
 /* The branch that closes the loop. */
 void x_loop_end(struct xlat *x, struct xinsn *in);
 
