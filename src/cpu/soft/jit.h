@@ -11,8 +11,8 @@
  *
  * Host rsp stays the host's stack; host rax and rcx are scratch. rax because
  * lahf/seto/sahf need it and rcx for shift counts. The three without a home,
- * which compiled code names least (a third as often as r14 and r15), live in the frame at [rsp + 8*n], which this kind of CPU renames: measured,
- * a dependent add to such a slot costs one cycle, to a GS slot seven.
+ * which compiled code names least (a third as often as r14 and r15), live in the frame at [rsp + 8*n], which this kind
+ * of CPU renames: measured, a dependent add to such a slot costs one cycle, to a GS slot seven.
  *
  * Flags. Guest arithmetic flags are the host's. A TLB lookup destroys them;
  * when they are needed later they are made again by repeating the compare (a
