@@ -187,7 +187,8 @@ struct drive {
 };
 /* Register the type of -drive and the lookup of drive=ID; drive_create does it too. */
 void drive_init(void);
-extern const char *const drive_if_names[]; /* ends with NULL */
+const struct type *drive_option_type(void); /* -drive's keys */
+extern const char *const drive_if_names[];  /* ends with NULL */
 /* -drive file=..,if=..,id=..,format=..,cache=..,aio=..,readonly=..,discard=..,index=..,media=..,... */
 struct drive *drive_create(const char *text, struct loop *l, struct err *err);
 /* -snapshot: drives made from now on have snapshot=on unless they say otherwise. */

@@ -438,6 +438,11 @@ struct block_node *drive_take_node(const char *id)
 	return NULL;
 }
 
+const struct type *drive_option_type(void)
+{
+	return &drive_type;
+}
+
 static void *drive_lookup(const char *id)
 {
 	struct drive *d = drive_find(id);

@@ -257,6 +257,24 @@ void block_throttle_release(struct block_node *n)
 	t->released = false;
 }
 
+const char *block_throttle_limits(const struct block_node *n, struct throttle_limits *out)
+{
+	struct throttle_group *g = n->throttle ? n->throttle->group : NULL;
+
+	*out = (struct throttle_limits){0};
+	if (!g)
+		return NULL;
+	pthread_mutex_lock(&g->lock);
+	for (int i = 0; i < THROTTLE_KINDS; i++) {
+		out->avg[i] = (uint64_t)g->buckets[i].avg;
+		out->max[i] = (uint64_t)g->buckets[i].max;
+		out->length[i] = (uint64_t)g->buckets[i].length;
+	}
+	out->iops_size = (uint64_t)g->iops_size;
+	pthread_mutex_unlock(&g->lock);
+	return g->name;
+}
+
 int block_throttle_join(struct block_node *n, const char *group, struct err *err)
 {
 	struct throttle_group *g = find_group(group);

@@ -31,6 +31,8 @@ int throttle_check(const struct throttle_limits *l, struct err *err);
 int throttle_group_set(const char *name, const struct throttle_limits *l, struct err *err);
 
 /* Main thread, before requests; a node is in one group at most. */
+/* The limits a node is under (zeros: none) and the name of its group, or NULL. Main thread. */
+const char *block_throttle_limits(const struct block_node *n, struct throttle_limits *out);
 int block_throttle_join(struct block_node *n, const char *group, struct err *err);
 void block_throttle_leave(struct block_node *n); /* nothing in flight */
 void block_throttle_set_loop(struct block_node *n, struct loop *l);

@@ -82,8 +82,7 @@ static const struct prop dev_global_props[] = {
     {.name = "value", .kind = PROP_STR, .offset = offsetof(struct dev_global, value), .help = "new default"},
     {.name = NULL},
 };
-static const struct type dev_global_type = {
-    .name = "global", .size = sizeof(struct dev_global), .props = dev_global_props};
+const struct type dev_global_type = {.name = "global", .size = sizeof(struct dev_global), .props = dev_global_props};
 
 static int dev_global_from_opts(struct dev_global *g, const char *text, struct err *err)
 {

@@ -123,6 +123,7 @@ void dev_destroy_all(struct bus *bus);
 struct dev *dev_create_from_text(struct bus *bus, const char *text, struct err *err);
 /* -global "driver.prop=value" or "driver=..,property=..,value=.."; kept for every later dev_new. */
 int dev_add_global(const char *text, struct err *err);
+extern const struct type dev_global_type; /* the keys of -global's long form */
 const struct dev_ops *dev_ops_find(const char *name);
 /* A realized device by its -device id, or NULL. */
 struct dev *dev_find(struct bus *bus, const char *id);

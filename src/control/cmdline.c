@@ -11,6 +11,9 @@
 #include "base/log.h"
 #include "base/type.h"
 #include "base/util.h"
+#include "block/block.h"
+#include "chr/chr.h"
+#include "hw/pc/fw_cfg.h"
 
 enum cmd_kind {
 	CMD_FN,	  /* fn(c, argument) */
@@ -185,6 +188,24 @@ static int cmd_set_net(struct cmdline *c, const char *text, struct err *err)
 		   : 0;
 }
 
+/* -balloon virtio[,addr=A] of old command lines: a device like any other. */
+static int cmd_set_balloon(struct cmdline *c, const char *text, struct err *err)
+{
+	char *device = NULL;
+	int ret = 0;
+
+	if (!strcmp(text, "none"))
+		return 0;
+	if (strncmp(text, "virtio", 6) || (text[6] && text[6] != ','))
+		return err_set(err, -EINVAL, "-balloon: '%.60s' is neither none nor virtio[,addr=ADDR]", text);
+	log_warn("-balloon is an old option: use -device virtio-balloon-pci");
+	if (asprintf(&device, "virtio-balloon-pci%s", text + 6) < 0)
+		return -ENOMEM;
+	ret = text_list_add(&c->devices, device);
+	free(device);
+	return ret;
+}
+
 static int cmd_set_kvm(struct cmdline *c, const char *text, struct err *err)
 {
 	return cmd_set_accel(c, "kvm", err);
@@ -201,68 +222,90 @@ static int cmd_set_log(struct cmdline *c, const char *text, struct err *err)
 }
 
 /* -trace [enable=]CLASS[,file=F]: the same classes as -d. */
+struct trace_opts {
+	char *enable, *file;
+};
+static const struct prop trace_props[] = {
+    {.name = "enable", .kind = PROP_STR, .offset = offsetof(struct trace_opts, enable), .help = "a class of -d"},
+    {.name = "file", .kind = PROP_STR, .offset = offsetof(struct trace_opts, file), .help = "as -D"},
+    {.name = NULL},
+};
+static const struct type trace_type = {.name = "-trace", .size = sizeof(struct trace_opts), .props = trace_props};
+
 static int cmd_set_trace(struct cmdline *c, const char *text, struct err *err)
 {
+	struct trace_opts t = {0};
 	struct opts o;
 	int ret = opts_parse(text, "enable", &o, err);
 
-	if (ret)
-		return ret;
-	const char *classes = opts_get(&o, "enable"), *file = opts_get(&o, "file");
-	if (file) {
+	if (!ret)
+		ret = type_set_opts(&trace_type, &t, &o, NULL, err);
+	if (!ret)
+		ret = opts_check_used(&o, &trace_type, err);
+	if (!ret && t.file) {
 		free(c->log_file);
-		c->log_file = strdup(file);
+		c->log_file = t.file;
+		t.file = NULL;
 	}
-	for (size_t i = 0; i < o.n && !ret; i++)
-		if (!o.v[i].used)
-			ret = err_set(err, -EINVAL, "-trace: '%s' does not exist in Kelvin (enable=CLASS, file=F)",
-				      o.v[i].key);
-	if (!ret && classes)
-		ret = log_set_classes(classes, err);
+	if (!ret && t.enable)
+		ret = log_set_classes(t.enable, err);
+	type_props_free(&trace_type, &t);
 	opts_free(&o);
 	return ret;
 }
 
-/* Options whose argument is a few on/off switches; a switch without a field may only be off. */
-struct cmd_switch {
-	const char *key;
-	bool *field;
+/* Options whose argument is a few on/off switches; a switch that does not exist yet may only be off. */
+struct cmd_switches {
+	bool timestamp, guest_name, mem_lock, cpu_pm;
 };
+#define SWITCH(n, f, about)                                                                                            \
+	{                                                                                                              \
+		.name = n, .kind = PROP_BOOL, .offset = offsetof(struct cmd_switches, f), .help = about                \
+	}
+static const struct prop msg_props[] = {SWITCH("timestamp", timestamp, "date and time in front of messages"),
+					SWITCH("guest-name", guest_name, "only off"),
+					{.name = NULL}};
+static const struct prop overcommit_props[] = {
+    SWITCH("mem-lock", mem_lock, "lock all memory"), SWITCH("cpu-pm", cpu_pm, "only off"), {.name = NULL}};
+#undef SWITCH
+static const struct type msg_type = {.name = "-msg", .size = sizeof(struct cmd_switches), .props = msg_props};
+static const struct type overcommit_type = {
+    .name = "-overcommit", .size = sizeof(struct cmd_switches), .props = overcommit_props};
 
-static int cmd_set_switches(const char *option, const char *text, const struct cmd_switch *s, size_t n, struct err *err)
+static int cmd_set_switches(const struct type *type, const char *text, struct cmd_switches *s, struct err *err)
 {
 	struct opts o;
 	int ret = opts_parse(text, NULL, &o, err);
 
-	for (size_t i = 0; i < o.n && !ret; i++) {
-		const char *key = o.v[i].key, *value = o.v[i].value;
-		size_t k = 0;
-		while (k < n && strcmp(s[k].key, key))
-			k++;
-		bool on = !strcmp(value, "on");
-		if (k == n || (!on && strcmp(value, "off")))
-			ret = err_set(err, -EINVAL, "%s: there is no '%.40s=%.40s'", option, key, value);
-		else if (on && !s[k].field)
-			ret = err_set(err, -ENOTSUP, "%s: %s=on does not exist in Kelvin yet", option, key);
-		else if (s[k].field)
-			*s[k].field = on;
-	}
+	if (!ret)
+		ret = type_set_opts(type, s, &o, NULL, err);
+	if (!ret)
+		ret = opts_check_used(&o, type, err);
+	if (!ret && (s->guest_name || s->cpu_pm))
+		ret = err_set(err, -ENOTSUP, "%s: %s=on does not exist in Kelvin yet", type->name,
+			      s->cpu_pm ? "cpu-pm" : "guest-name");
 	opts_free(&o);
 	return ret;
 }
 
 static int cmd_set_msg(struct cmdline *c, const char *text, struct err *err)
 {
-	const struct cmd_switch s[] = {{"timestamp", &log_timestamps}, {"guest-name", NULL}};
+	struct cmd_switches s = {.timestamp = log_timestamps};
+	int ret = cmd_set_switches(&msg_type, text, &s, err);
 
-	return cmd_set_switches("-msg", text, s, ARRAY_SIZE(s), err);
+	if (!ret)
+		log_timestamps = s.timestamp;
+	return ret;
 }
 
 static int cmd_set_overcommit(struct cmdline *c, const char *text, struct err *err)
 {
-	const struct cmd_switch s[] = {{"mem-lock", &c->lock_memory}, {"cpu-pm", NULL}};
+	struct cmd_switches s = {.mem_lock = c->lock_memory};
+	int ret = cmd_set_switches(&overcommit_type, text, &s, err);
 
-	return cmd_set_switches("-overcommit", text, s, ARRAY_SIZE(s), err);
+	if (!ret)
+		c->lock_memory = s.mem_lock;
+	return ret;
 }
 
 static int cmd_set_sandbox(struct cmdline *c, const char *text, struct err *err)
@@ -288,6 +331,29 @@ static int cmd_version(struct cmdline *c, const char *text, struct err *err)
 	printf(c->as_qemu ? "QEMU emulator version 7.2.0 (kelvin " KELVIN_VERSION ")\n"
 			  : "kelvin " KELVIN_VERSION " (takes the options of QEMU 7.2)\n");
 	return 1;
+}
+
+/* ---- keys, for QMP ------------------------------------------------------------------ */
+
+/* The types of one option each. Those of -drive, -global and -fw_cfg are elsewhere. */
+#define ONE_TYPE(fn, t)                                                                                                \
+	static const struct type *fn(size_t i)                                                                         \
+	{                                                                                                              \
+		return i ? NULL : (t);                                                                                 \
+	}
+ONE_TYPE(cmd_mon_keys, &mon_type)
+ONE_TYPE(cmd_msg_keys, &msg_type)
+ONE_TYPE(cmd_overcommit_keys, &overcommit_type)
+ONE_TYPE(cmd_trace_keys, &trace_type)
+ONE_TYPE(cmd_drive_keys, drive_option_type())
+ONE_TYPE(cmd_global_keys, &dev_global_type)
+ONE_TYPE(cmd_fw_cfg_keys, &fw_cfg_option_type)
+#undef ONE_TYPE
+
+/* Keys depend on the type that is named first: device-list-properties and qom-list-properties tell them. */
+static const struct type *cmd_no_keys(size_t i)
+{
+	return NULL;
 }
 
 /* ---- the table ----------------------------------------------------------------- */
@@ -323,6 +389,7 @@ static const struct cmd_option cmd_table[] = {
     {"cdrom", "FILE", "CD-ROM image, in the third IDE drive", CMD_FN, 0, cmd_set_cdrom},
     {"device", "NAME[,KEY=VALUE...]", "add a device (help lists them; NAME,help its properties)", CMD_FN, 0,
      cmd_set_device},
+    {"balloon", "none|virtio[,addr=A]", "old form of -device virtio-balloon-pci", CMD_FN, 0, cmd_set_balloon},
     {"global", "DRIVER.PROPERTY=VALUE", "default of a device's property", CMD_LIST, AT(globals), NULL},
     {"object", "TYPE,id=ID,...", "an object devices use: rng-random, memory-backend-* (help lists them)", CMD_FN, 0,
      cmd_set_object},
@@ -384,6 +451,33 @@ void cmdline_print_help(void)
 		printf("  %-34s%s%s\n", left, strlen(left) > 33 ? "\n                                    " : "",
 		       o->help);
 	}
+}
+
+/* Under the names QMP has for them. */
+static const struct cmd_keys key_table[] = {
+    {"machine", cmd_machine_keys},
+    {"accel", cmd_accel_keys},
+    {"memory", cmd_memory_keys},
+    {"smp-opts", cmd_smp_keys},
+    {"overcommit", cmd_overcommit_keys},
+    {"name", cmd_name_keys},
+    {"drive", cmd_drive_keys},
+    {"device", cmd_no_keys},
+    {"global", cmd_global_keys},
+    {"object", cmd_no_keys},
+    {"chardev", chr_type_at},
+    {"mon", cmd_mon_keys},
+    {"boot-opts", cmd_boot_keys},
+    {"rtc", cmd_rtc_keys},
+    {"fw_cfg", cmd_fw_cfg_keys},
+    {"action", cmd_action_keys},
+    {"msg", cmd_msg_keys},
+    {"trace", cmd_trace_keys},
+};
+
+const struct cmd_keys *cmdline_keys_at(size_t i)
+{
+	return i < ARRAY_SIZE(key_table) ? &key_table[i] : NULL;
 }
 
 static const struct cmd_option *cmd_find(const char *name)

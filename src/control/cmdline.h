@@ -73,6 +73,23 @@ int cmd_set_object(struct cmdline *c, const char *text, struct err *err);
 /* What parsing left open gets its default; combinations are checked. */
 int cmdline_finish(struct cmdline *c, struct err *err);
 
+/* The types whose properties are an option's keys, until NULL: what parses the option is what QMP shows. */
+struct cmd_keys {
+	const char *option;
+	const struct type *(*at)(size_t i);
+};
+const struct cmd_keys *cmdline_keys_at(size_t i); /* until NULL */
+
+/* cmdline_machine.c: such keys. */
+const struct type *cmd_machine_keys(size_t i);
+const struct type *cmd_accel_keys(size_t i);
+const struct type *cmd_memory_keys(size_t i);
+const struct type *cmd_smp_keys(size_t i);
+const struct type *cmd_name_keys(size_t i);
+const struct type *cmd_rtc_keys(size_t i);
+const struct type *cmd_boot_keys(size_t i);
+const struct type *cmd_action_keys(size_t i);
+
 /* refused.c: 1 and err when this is an option of QEMU's that Kelvin does not have. */
 bool cmdline_refused(const char *name, struct err *err);
 

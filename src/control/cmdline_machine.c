@@ -58,7 +58,7 @@ static const struct board_ops *board_find(const char *name, struct err *err)
 		if (n < ARRAY_SIZE(names))
 			names[n++] = board_table[i]->type.name;
 	}
-	static const char *const missing[] = {"q35", "microvm", "isapc", "none", "xenfv", "x-remote"};
+	static const char *const missing[] = {"q35", "microvm", "isapc", "xenfv", "x-remote"};
 	for (size_t i = 0; i < ARRAY_SIZE(missing); i++)
 		if (!strncmp(name, missing[i], strlen(missing[i])) || !strncmp(name, "pc-q35", 6)) {
 			err_set(err, -ENOTSUP, "the machine type '%.60s' does not exist in Kelvin yet: use -M pc",
@@ -84,41 +84,79 @@ static int machine_print_list(void)
 }
 
 /*
- * Keys of -M that are not the board's own properties: Kelvin acts on them, or
- * they are the only behaviour it has and are checked for asking just that.
+ * Keys of -M that are not the board's own properties. Those in lists of values are the only behaviour Kelvin has, and
+ * are checked for asking just that.
  */
+struct machine_common {
+	char *accel, *memory_backend;
+	bool mem_merge, dump_guest_core;
+};
+#define COMMON(n, k, f)                                                                                                \
+	{                                                                                                              \
+		.name = n, .kind = k, .offset = offsetof(struct machine_common, f)                                     \
+	}
+#define FIXED(n, ...)                                                                                                  \
+	{                                                                                                              \
+		.name = n, .kind = PROP_ENUM, .values = (const char *const[])                                          \
+		{                                                                                                      \
+			__VA_ARGS__, NULL                                                                              \
+		}                                                                                                      \
+	}
+static const struct prop machine_common_props[] = {
+    COMMON("accel", PROP_STR, accel),
+    COMMON("memory-backend", PROP_STR, memory_backend),
+    COMMON("mem-merge", PROP_BOOL, mem_merge),
+    COMMON("dump-guest-core", PROP_BOOL, dump_guest_core),
+    FIXED("usb", "off"),
+    FIXED("vmport", "off", "auto"),
+    FIXED("smm", "off", "auto"),
+    FIXED("graphics", "off", "on"),
+    FIXED("kernel-irqchip", "on"),
+    FIXED("igd-passthru", "off"),
+    FIXED("nvdimm", "off"),
+    {.name = NULL},
+};
+#undef COMMON
+#undef FIXED
+static const struct type machine_common_type = {
+    .name = "-M", .size = sizeof(struct machine_common), .props = machine_common_props};
+
 static int machine_common_key(struct cmdline *c, const char *key, const char *value, struct err *err)
 {
-	static const struct {
-		const char *key, *only, * or ;
-	} fixed[] = {
-	    {"usb", "off", "off"},     {"vmport", "off", "auto"},      {"smm", "off", "auto"},
-	    {"graphics", "off", "on"}, {"kernel-irqchip", "on", "on"}, {"igd-passthru", "off", "off"},
-	    {"nvdimm", "off", "off"},
-	};
+	const struct prop *p = type_find_prop(&machine_common_type, key);
+	struct machine_common m = {0};
 
+	if (!p)
+		return -ENOENT;
+	if (p->kind == PROP_ENUM) {
+		for (const char *const *v = p->values; *v; v++)
+			if (!strcmp(value, *v))
+				return 0;
+		return err_set(err, -ENOTSUP, "-M: %s=%.40s does not exist in Kelvin yet", key, value);
+	}
 	if (!strcmp(key, "accel")) {
 		for (size_t i = 0; i < c->accels.n; i++)
 			free(c->accels.v[i]);
 		c->accels.n = 0;
 		return cmd_set_accel(c, value, err);
 	}
-	if (!strcmp(key, "memory-backend"))
-		return set_text(&c->memory_backend, value);
-	if (!strcmp(key, "mem-merge") || !strcmp(key, "dump-guest-core")) {
-		bool on = !strcmp(value, "on");
-		if (!on && strcmp(value, "off"))
-			return err_set(err, -EINVAL, "-M: '%s' cannot be '%.40s': expected on or off", key, value);
-		*(key[0] == 'm' ? &c->vm.ram.merge : &c->vm.ram.dump) = on;
-		return 0;
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
-		if (!strcmp(key, fixed[i].key)) {
-			if (!strcmp(value, fixed[i].only) || !strcmp(value, fixed[i].or))
-				return 0;
-			return err_set(err, -ENOTSUP, "-M: %s=%.40s does not exist in Kelvin yet", key, value);
-		}
-	return -ENOENT;
+	int ret = type_set(&machine_common_type, &m, key, value, err);
+	if (!ret && m.memory_backend)
+		ret = set_text(&c->memory_backend, m.memory_backend);
+	else if (!ret)
+		*(key[0] == 'm' ? &c->vm.ram.merge : &c->vm.ram.dump) = key[0] == 'm' ? m.mem_merge : m.dump_guest_core;
+	type_props_free(&machine_common_type, &m);
+	return ret;
+}
+
+const struct type *cmd_machine_keys(size_t i)
+{
+	return i ? (board_table[i - 1] ? &board_table[i - 1]->type : NULL) : &machine_common_type;
+}
+
+const struct type *cmd_accel_keys(size_t i)
+{
+	return accel_table[i] ? &accel_table[i]->type : NULL;
 }
 
 int cmd_set_machine(struct cmdline *c, const char *text, struct err *err)
@@ -224,6 +262,16 @@ int cmd_set_cpu(struct cmdline *c, const char *text, struct err *err)
 }
 
 /* ---- -m, -smp ------------------------------------------------------------------------ */
+
+struct memory_opts {
+	char *size;
+};
+static const struct prop memory_props[] = {{.name = "size",
+					    .kind = PROP_STR,
+					    .offset = offsetof(struct memory_opts, size),
+					    .help = "in MiB, or with a suffix"},
+					   {.name = NULL}};
+static const struct type memory_type = {.name = "-m", .size = sizeof(struct memory_opts), .props = memory_props};
 
 int cmd_set_memory(struct cmdline *c, const char *text, struct err *err)
 {
@@ -337,23 +385,33 @@ int cmd_set_uuid(struct cmdline *c, const char *text, struct err *err)
 	return set_text(&c->vm.uuid, text);
 }
 
+struct name_opts {
+	char *guest, *process;
+	bool debug_threads; /* they always carry names */
+};
+static const struct prop name_props[] = {
+    {.name = "guest", .kind = PROP_STR, .offset = offsetof(struct name_opts, guest), .help = "the machine's"},
+    {.name = "process", .kind = PROP_STR, .offset = offsetof(struct name_opts, process), .help = "as ps shows it"},
+    {.name = "debug-threads", .kind = PROP_BOOL, .offset = offsetof(struct name_opts, debug_threads)},
+    {.name = NULL},
+};
+static const struct type name_type = {.name = "-name", .size = sizeof(struct name_opts), .props = name_props};
+
 int cmd_set_name(struct cmdline *c, const char *text, struct err *err)
 {
+	struct name_opts n = {0};
 	struct opts o;
 	int ret = opts_parse(text, "guest", &o, err);
 
-	if (ret)
-		return ret;
-	const char *guest = opts_get(&o, "guest"), *process = opts_get(&o, "process");
-	opts_get(&o, "debug-threads"); /* threads always carry names */
-	for (size_t i = 0; i < o.n && !ret; i++)
-		if (!o.v[i].used)
-			ret = err_set(err, -EINVAL, "-name: there is no '%.60s' (guest=, process=, debug-threads=)",
-				      o.v[i].key);
-	if (!ret && guest)
-		ret = set_text(&c->vm.name, guest);
-	if (!ret && process)
-		ret = set_text(&c->process_name, process);
+	if (!ret)
+		ret = type_set_opts(&name_type, &n, &o, NULL, err);
+	if (!ret)
+		ret = opts_check_used(&o, &name_type, err);
+	if (!ret && n.guest)
+		ret = set_text(&c->vm.name, n.guest);
+	if (!ret && n.process)
+		ret = set_text(&c->process_name, n.process);
+	type_props_free(&name_type, &n);
 	opts_free(&o);
 	return ret;
 }
@@ -368,29 +426,45 @@ static bool rtc_is_date(const char *s)
 	return end && !*end;
 }
 
+struct rtc_opts {
+	char *base, *clock, *driftfix;
+};
+#define RTC(n, about)                                                                                                  \
+	{                                                                                                              \
+		.name = #n, .kind = PROP_STR, .offset = offsetof(struct rtc_opts, n), .help = about                    \
+	}
+static const struct prop rtc_props[] = {
+    RTC(base, "utc, localtime or a date"), RTC(clock, "host or vm"), RTC(driftfix, "only none"), {.name = NULL}};
+#undef RTC
+static const struct type rtc_type = {.name = "-rtc", .size = sizeof(struct rtc_opts), .props = rtc_props};
+
 int cmd_set_rtc(struct cmdline *c, const char *text, struct err *err)
 {
+	struct rtc_opts r = {0};
 	struct opts o;
 	int ret = opts_parse(text, "base", &o, err);
 
+	if (!ret)
+		ret = type_set_opts(&rtc_type, &r, &o, NULL, err);
+	if (!ret)
+		ret = opts_check_used(&o, &rtc_type, err);
 	if (ret)
-		return ret;
-	const char *base = opts_get(&o, "base"), *clock = opts_get(&o, "clock"), *fix = opts_get(&o, "driftfix");
-	if (base && strcmp(base, "utc") && strcmp(base, "localtime") && !rtc_is_date(base))
+		goto out;
+	if (r.base && strcmp(r.base, "utc") && strcmp(r.base, "localtime") && !rtc_is_date(r.base))
 		ret = err_set(err, -EINVAL, "-rtc: base '%.60s' is not utc, localtime or a date (2006-06-17T16:01:21)",
-			      base);
-	else if (clock && strcmp(clock, "host") && strcmp(clock, "vm"))
-		ret = err_set(err, -ENOTSUP, "-rtc: clock=%.40s does not exist in Kelvin: use host or vm", clock);
-	else if (fix && strcmp(fix, "none"))
-		ret = err_set(err, -ENOTSUP, "-rtc: driftfix=%.40s does not exist in Kelvin yet: only none", fix);
-	for (size_t i = 0; i < o.n && !ret; i++)
-		if (!o.v[i].used)
-			ret = err_set(err, -EINVAL, "-rtc: there is no '%.60s' (base=, clock=, driftfix=)", o.v[i].key);
-	if (!ret && base)
-		ret = set_text(&c->vm.rtc_base, base);
-	if (!ret && clock)
+			      r.base);
+	else if (r.clock && strcmp(r.clock, "host") && strcmp(r.clock, "vm"))
+		ret = err_set(err, -ENOTSUP, "-rtc: clock=%.40s does not exist in Kelvin: use host or vm", r.clock);
+	else if (r.driftfix && strcmp(r.driftfix, "none"))
+		ret =
+		    err_set(err, -ENOTSUP, "-rtc: driftfix=%.40s does not exist in Kelvin yet: only none", r.driftfix);
+	if (!ret && r.base)
+		ret = set_text(&c->vm.rtc_base, r.base);
+	if (!ret && r.clock)
 		ret = text_list_add(&c->globals,
-				    !strcmp(clock, "vm") ? "mc146818rtc.clock=vm" : "mc146818rtc.clock=host");
+				    !strcmp(r.clock, "vm") ? "mc146818rtc.clock=vm" : "mc146818rtc.clock=host");
+out:
+	type_props_free(&rtc_type, &r);
 	opts_free(&o);
 	return ret;
 }
@@ -412,48 +486,98 @@ static int boot_check_order(const char *order, struct err *err)
 	return 0;
 }
 
+/* The firmware gets the text as it is; here it is only checked. */
+struct boot_opts {
+	char *order, *once, *menu, *strict, *splash, *splash_time, *reboot_timeout;
+};
+#define BOOT(n, f)                                                                                                     \
+	{                                                                                                              \
+		.name = n, .kind = PROP_STR, .offset = offsetof(struct boot_opts, f)                                   \
+	}
+static const struct prop boot_props[] = {BOOT("order", order),
+					 BOOT("once", once),
+					 BOOT("menu", menu),
+					 BOOT("strict", strict),
+					 BOOT("splash", splash),
+					 BOOT("splash-time", splash_time),
+					 BOOT("reboot-timeout", reboot_timeout),
+					 {.name = NULL}};
+#undef BOOT
+static const struct type boot_type = {.name = "-boot", .size = sizeof(struct boot_opts), .props = boot_props};
+
 int cmd_set_boot(struct cmdline *c, const char *text, struct err *err)
 {
-	static const char *const known[] = {"menu", "strict", "splash", "splash-time", "reboot-timeout"};
+	struct boot_opts b = {0};
 	struct opts o;
 	int ret = opts_parse(text, "order", &o, err);
 
-	if (ret)
-		return ret;
-	const char *order = opts_get(&o, "order"), *once = opts_get(&o, "once");
-	if (order)
-		ret = boot_check_order(order, err);
-	if (!ret && once)
-		ret = boot_check_order(once, err);
-	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-		opts_get(&o, known[i]);
-	for (size_t i = 0; i < o.n && !ret; i++)
-		if (!o.v[i].used)
-			ret = err_set(err, -EINVAL, "-boot: there is no '%.60s'", o.v[i].key);
+	if (!ret)
+		ret = type_set_opts(&boot_type, &b, &o, NULL, err);
+	if (!ret)
+		ret = opts_check_used(&o, &boot_type, err);
+	if (!ret && b.order)
+		ret = boot_check_order(b.order, err);
+	if (!ret && b.once)
+		ret = boot_check_order(b.once, err);
+	type_props_free(&boot_type, &b);
 	opts_free(&o);
 	return ret ? ret : set_text(&c->vm.boot, text);
 }
 
+struct action_opts {
+	int reboot, shutdown;
+};
+static const char *const reboot_actions[] = {"reset", "shutdown", NULL};
+static const char *const shutdown_actions[] = {"poweroff", "pause", NULL};
+static const struct prop action_props[] = {
+    {.name = "reboot",
+     .kind = PROP_ENUM,
+     .offset = offsetof(struct action_opts, reboot),
+     .values = reboot_actions,
+     .help = "when the guest resets"},
+    {.name = "shutdown",
+     .kind = PROP_ENUM,
+     .offset = offsetof(struct action_opts, shutdown),
+     .values = shutdown_actions,
+     .help = "when the guest powers off"},
+    {.name = NULL},
+};
+static const struct type action_type = {.name = "-action", .size = sizeof(struct action_opts), .props = action_props};
+
 int cmd_set_action(struct cmdline *c, const char *text, struct err *err)
 {
+	struct action_opts a = {c->vm.no_reboot, c->vm.no_shutdown};
 	struct opts o;
 	int ret = opts_parse(text, NULL, &o, err);
 
-	for (size_t i = 0; i < o.n && !ret; i++) {
-		const char *k = o.v[i].key, *v = o.v[i].value;
-		if (!strcmp(k, "reboot") && (!strcmp(v, "reset") || !strcmp(v, "shutdown")))
-			c->vm.no_reboot = v[0] == 's';
-		else if (!strcmp(k, "shutdown") && (!strcmp(v, "poweroff") || !strcmp(v, "pause")))
-			c->vm.no_shutdown = v[1] == 'a';
-		else
+	for (size_t i = 0; i < o.n && !ret; i++)
+		if (type_set(&action_type, &a, o.v[i].key, o.v[i].value, NULL))
 			ret = err_set(err, -ENOTSUP,
 				      "-action: '%.40s=%.40s' does not exist in Kelvin yet "
 				      "(reboot=reset|shutdown, shutdown=poweroff|pause)",
-				      k, v);
+				      o.v[i].key, o.v[i].value);
+	if (!ret) {
+		c->vm.no_reboot = a.reboot;
+		c->vm.no_shutdown = a.shutdown;
 	}
 	opts_free(&o);
 	return ret;
 }
+
+/* ---- keys, for QMP ----------------------------------------------------------------------- */
+
+#define ONE_TYPE(fn, t)                                                                                                \
+	const struct type *fn(size_t i)                                                                                \
+	{                                                                                                              \
+		return i ? NULL : &(t);                                                                                \
+	}
+ONE_TYPE(cmd_memory_keys, memory_type)
+ONE_TYPE(cmd_smp_keys, smp_type)
+ONE_TYPE(cmd_name_keys, name_type)
+ONE_TYPE(cmd_rtc_keys, rtc_type)
+ONE_TYPE(cmd_boot_keys, boot_type)
+ONE_TYPE(cmd_action_keys, action_type)
+#undef ONE_TYPE
 
 /* ---- files, devices, backends ------------------------------------------------------------ */
 
@@ -574,6 +698,15 @@ static int make_absolute(char **path)
 	return 0;
 }
 
+/* The board a -M text begins with, or NULL. */
+static const struct board_ops *board_find_text(const char *text)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%.*s", (int)MIN(strcspn(text, ","), sizeof(name) - 1), text);
+	return board_find(name, NULL);
+}
+
 int cmdline_finish(struct cmdline *c, struct err *err)
 {
 	struct vm_config *v = &c->vm;
@@ -595,8 +728,12 @@ int cmdline_finish(struct cmdline *c, struct err *err)
 		return err_set(err, -EINVAL, "-initrd and -append need -kernel");
 	if (c->serials.n > ARRAY_SIZE(v->serial))
 		return err_set(err, -EINVAL, "-serial: there are only %zu serial ports", ARRAY_SIZE(v->serial));
-	if (c->daemonize && c->console == CONSOLE_NOGRAPHIC)
+	/* With -nodefaults there is nothing that -nographic would put on the terminal (libvirt starts so). */
+	if (c->daemonize && c->console == CONSOLE_NOGRAPHIC && !v->no_defaults)
 		return err_set(err, -EINVAL, "-nographic cannot be used with -daemonize: use -display none");
+	const struct board_ops *board = board_find_text(v->machine);
+	if (board && board->no_cpus)
+		v->no_defaults = true; /* nothing a default device could sit on */
 	v->ram.size = v->ram_size;
 	v->devices = c->devices.v;
 	v->ndevices = (unsigned)c->devices.n;

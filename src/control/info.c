@@ -129,7 +129,7 @@ static void print_registers(struct vcpu *v, void *arg)
 /* "info registers": CPU 0; with -a all of them; with a number that one. */
 static void info_registers(struct vm *vm, const char *args, struct textbuf *out)
 {
-	unsigned n = vm_accel(vm)->cfg.ncpus, from = 0, to = 1;
+	unsigned n = vm_accel(vm)->cfg.ncpus, from = 0, to = n ? 1 : 0;
 	char *end;
 
 	if (!strcmp(args, "-a")) {
@@ -137,7 +137,7 @@ static void info_registers(struct vm *vm, const char *args, struct textbuf *out)
 	} else if (*args) {
 		unsigned long i = strtoul(args, &end, 10);
 		if (*end || i >= n) {
-			textbuf_printf(out, "there is no CPU '%.40s' (0 to %u, or -a)\n", args, n - 1);
+			textbuf_printf(out, "there is no CPU '%.40s' (there are %u; -a: all)\n", args, n);
 			return;
 		}
 		from = (unsigned)i;

@@ -115,46 +115,6 @@ static void qmp_reply(struct qmp *q, json_t *value, json_t *id)
 
 /* ---- commands ------------------------------------------------------------------- */
 
-static bool qmp_kind_matches(enum qmp_kind kind, const json_t *v)
-{
-	switch (kind) {
-	case QMP_STRING: return json_is_string(v);
-	case QMP_INT: return json_is_integer(v);
-	case QMP_NUMBER: return json_is_number(v);
-	case QMP_BOOL: return json_is_boolean(v);
-	case QMP_OBJECT: return json_is_object(v);
-	case QMP_ARRAY: return json_is_array(v);
-	case QMP_ANY: return true;
-	}
-	return false;
-}
-
-static int qmp_check_args(const struct qmp_command *c, json_t *args, struct err *err)
-{
-	static const char *const kinds[] = {
-	    [QMP_STRING] = "string", [QMP_INT] = "integer", [QMP_NUMBER] = "number", [QMP_BOOL] = "boolean",
-	    [QMP_OBJECT] = "object", [QMP_ARRAY] = "array", [QMP_ANY] = "any"};
-	const char *key;
-	json_t *value;
-
-	for (const struct qmp_arg *a = c->args; a && a->name; a++) {
-		json_t *v = json_object_get(args, a->name);
-		if (!v && a->required)
-			return err_set(err, -EINVAL, "Parameter '%s' is missing", a->name);
-		if (v && !qmp_kind_matches(a->kind, v))
-			return err_set(err, -EINVAL, "Invalid parameter type for '%s', expected: %s", a->name,
-				       kinds[a->kind]);
-	}
-	json_object_foreach(args, key, value) {
-		const struct qmp_arg *a = c->args;
-		while (a && a->name && strcmp(a->name, key))
-			a++;
-		if (!a || !a->name)
-			return err_set(err, -EINVAL, "Parameter '%.60s' is unexpected", key);
-	}
-	return 0;
-}
-
 static const struct qmp_command *qmp_find(const char *name)
 {
 	for (const struct qmp_command *c = qmp_command_table; c->name; c++)
@@ -163,26 +123,20 @@ static const struct qmp_command *qmp_find(const char *name)
 	return NULL;
 }
 
+/* No capability is offered (out-of-band execution is the only one there is), so none can be enabled. */
 static void qmp_negotiate(struct qmp *q, json_t *args, json_t *id)
 {
-	const char *key;
-	json_t *value, *want;
+	struct err err = {0};
 	char text[120];
 
-	json_object_foreach(args, key, value)
-		if (strcmp(key, "enable")) {
-			snprintf(text, sizeof(text), "Parameter '%.60s' is unexpected", key);
-			qmp_reply_error(q, "GenericError", text, id);
-			return;
-		}
-	want = json_object_get(args, "enable");
-	if (want && !json_is_array(want)) {
-		qmp_reply_error(q, "GenericError", "Invalid parameter type for 'enable', expected: array", id);
+	if (qmp_check_members(QMP_CAPABILITIES_ARGS, args, &err)) {
+		qmp_reply_error(q, "GenericError", err.msg, id);
 		return;
 	}
+	json_t *want = json_object_get(args, "enable");
 	if (json_array_size(want)) {
-		const char *name = json_string_value(json_array_get(want, 0));
-		snprintf(text, sizeof(text), "Capability '%.60s' is not available", name ? name : "?");
+		snprintf(text, sizeof(text), "Capability '%s' is not available",
+			 json_string_value(json_array_get(want, 0)));
 		qmp_reply_error(q, "GenericError", text, id);
 		return;
 	}
@@ -195,7 +149,7 @@ static void qmp_execute(struct qmp *q, const char *name, json_t *args, json_t *i
 	struct err err = {0};
 	char text[200];
 
-	if (!q->negotiated && !strcmp(name, "qmp_capabilities")) {
+	if (!q->negotiated && !strcmp(name, QMP_CAPABILITIES)) {
 		qmp_negotiate(q, args, id);
 		return;
 	}
@@ -203,7 +157,7 @@ static void qmp_execute(struct qmp *q, const char *name, json_t *args, json_t *i
 		qmp_reply_error(q, "CommandNotFound", "Expecting capabilities negotiation with 'qmp_capabilities'", id);
 		return;
 	}
-	if (!strcmp(name, "qmp_capabilities")) {
+	if (!strcmp(name, QMP_CAPABILITIES)) {
 		qmp_reply_error(q, "CommandNotFound", "Capabilities negotiation is already complete, command ignored",
 				id);
 		return;
@@ -214,7 +168,7 @@ static void qmp_execute(struct qmp *q, const char *name, json_t *args, json_t *i
 		qmp_reply_error(q, "CommandNotFound", text, id);
 		return;
 	}
-	json_t *result = qmp_check_args(c, args, &err) ? NULL : c->fn(q->vm, args, &err);
+	json_t *result = qmp_check_members(c->args, args, &err) ? NULL : c->fn(q->vm, args, &err);
 	if (err.code || !result) {
 		json_decref(result);
 		qmp_reply_error(q, err.code == -ENODEV ? "DeviceNotFound" : "GenericError", err.msg, id);

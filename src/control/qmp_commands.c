@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "block/block.h"
 #include "block/image.h"
+#include "block/throttle.h"
 #include "chr/chr.h"
 #include "control/balloon.h"
 #include "control/info.h"
@@ -36,16 +37,6 @@ json_t *qmp_version(void)
 static json_t *cmd_query_version(struct vm *vm, json_t *args, struct err *err)
 {
 	return qmp_version();
-}
-
-static json_t *cmd_query_commands(struct vm *vm, json_t *args, struct err *err)
-{
-	json_t *list = json_array();
-
-	json_array_append_new(list, json_pack("{s:s}", "name", "qmp_capabilities"));
-	for (const struct qmp_command *c = qmp_command_table; c->name; c++)
-		json_array_append_new(list, json_pack("{s:s}", "name", c->name));
-	return list;
 }
 
 static json_t *cmd_query_status(struct vm *vm, json_t *args, struct err *err)
@@ -134,13 +125,50 @@ static json_t *cmd_query_chardev_backends(struct vm *vm, json_t *args, struct er
 	return list;
 }
 
-static json_t *block_inserted(const struct block_node *n)
+/* The limits of a node under the names of query-block; zeros when there are none. */
+static void block_add_limits(json_t *o, const struct block_node *n)
 {
+	static const char *const names[THROTTLE_KINDS] = {"bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"};
+	struct throttle_limits l;
+	const char *group = block_throttle_limits(n, &l);
+
+	for (int i = 0; i < THROTTLE_KINDS; i++) {
+		char name[32];
+
+		json_object_set_new(o, names[i], json_integer((json_int_t)l.avg[i]));
+		snprintf(name, sizeof(name), "%s_max", names[i]);
+		if (l.max[i])
+			json_object_set_new(o, name, json_integer((json_int_t)l.max[i]));
+		snprintf(name, sizeof(name), "%s_max_length", names[i]);
+		if (l.max[i] && l.length[i])
+			json_object_set_new(o, name, json_integer((json_int_t)l.length[i]));
+	}
+	if (group && l.iops_size)
+		json_object_set_new(o, "iops_size", json_integer((json_int_t)l.iops_size));
+	if (group)
+		json_object_set_new(o, "group", json_text(group));
+}
+
+static json_t *block_inserted(const struct drive *d, const struct block_node *n)
+{
+	static const char *const zeroes[] = {
+	    [BLOCK_ZEROES_OFF] = "off", [BLOCK_ZEROES_ON] = "on", [BLOCK_ZEROES_UNMAP] = "unmap"};
 	json_t *image = json_pack("{s:o,s:s,s:I}", "filename", json_text(block_filename(n)), "format", block_format(n),
 				  "virtual-size", (json_int_t)block_size(n));
+	bool top = n == d->node;
+	int depth = 0;
 
-	return json_pack("{s:o,s:s,s:b,s:o}", "file", json_text(block_filename(n)), "drv", block_format(n), "ro",
-			 block_read_only(n), "image", image);
+	for (const struct block_node *b = block_backing(n); b; b = block_backing(b))
+		depth++;
+	json_t *o =
+	    json_pack("{s:o,s:s,s:b,s:o,s:i,s:b,s:s,s:i,s:{s:b,s:b,s:b}}", "file", json_text(block_filename(n)), "drv",
+		      block_format(n), "ro", block_read_only(n), "image", image, "backing_file_depth", depth,
+		      "encrypted", 0, "detect_zeroes", zeroes[top ? d->open.detect_zeroes : 0], "write_threshold", 0,
+		      "cache", "writeback", block_writeback(n), "direct", d->open.direct, "no-flush", d->open.no_flush);
+	if (depth)
+		json_object_set_new(o, "backing_file", json_text(block_filename(block_backing(n))));
+	block_add_limits(o, n);
+	return o;
 }
 
 static json_t *cmd_query_block(struct vm *vm, json_t *args, struct err *err)
@@ -159,7 +187,7 @@ static json_t *cmd_query_block(struct vm *vm, json_t *args, struct err *err)
 				json_object_set_new(o, "qdev", json_text(id));
 		}
 		if (d->node)
-			json_object_set_new(o, "inserted", block_inserted(d->node));
+			json_object_set_new(o, "inserted", block_inserted(d, d->node));
 		json_array_append_new(list, o);
 	}
 	return list;
@@ -173,48 +201,11 @@ static json_t *cmd_query_named_block_nodes(struct vm *vm, json_t *args, struct e
 
 	for (size_t i = 0; (d = drive_at(i)); i++)
 		for (struct block_node *n = d->node; n; n = block_backing(n)) {
-			json_t *o = block_inserted(n);
+			json_t *o = block_inserted(d, n);
 			if (n == d->node)
 				json_object_set_new(o, "node-name", json_text(d->id));
 			json_array_append_new(list, o);
 		}
-	return list;
-}
-
-static json_t *cmd_query_machines(struct vm *vm, json_t *args, struct err *err)
-{
-	json_t *list = json_array();
-
-	for (const struct board_ops *const *b = board_table; *b; b++) {
-		json_t *o = json_pack("{s:s,s:b,s:i,s:b,s:b}", "name", (*b)->type.name, "is-default", b == board_table,
-				      "cpu-max", 64, "hotpluggable-cpus", 0, "deprecated", 0);
-		if ((*b)->aliases && (*b)->aliases[0])
-			json_object_set_new(o, "alias", json_string((*b)->aliases[0]));
-		json_array_append_new(list, o);
-	}
-	return list;
-}
-
-static json_t *cmd_device_list_properties(struct vm *vm, json_t *args, struct err *err)
-{
-	const char *name = json_string_value(json_object_get(args, "typename"));
-	const struct dev_ops *ops = dev_ops_find(name);
-	json_t *list;
-	const struct prop *p;
-
-	if (!ops) {
-		err_set(err, -ENODEV, "Device '%.60s' not found", name);
-		return NULL;
-	}
-	list = json_array();
-	for (size_t i = 0; (p = type_prop_at(&ops->type, i)); i++) {
-		if (p->alias_of)
-			continue;
-		json_t *o = json_pack("{s:s,s:s}", "name", p->name, "type", qom_kind_name(p));
-		if (p->help)
-			json_object_set_new(o, "description", json_string(p->help));
-		json_array_append_new(list, o);
-	}
 	return list;
 }
 
@@ -287,64 +278,56 @@ static json_t *cmd_human_monitor_command(struct vm *vm, json_t *args, struct err
 
 /* ---- the table --------------------------------------------------------------------- */
 
-static const struct qmp_arg hmc_args[] = {
-    {"command-line", QMP_STRING, true}, {"cpu-index", QMP_INT, false}, {NULL, 0, false}};
-static const struct qmp_arg list_types_args[] = {
-    {"implements", QMP_STRING, false}, {"abstract", QMP_BOOL, false}, {NULL, 0, false}};
-static const struct qmp_arg path_args[] = {{"path", QMP_STRING, true}, {NULL, 0, false}};
-static const struct qmp_arg get_args[] = {{"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {NULL, 0, false}};
-static const struct qmp_arg set_args[] = {
-    {"path", QMP_STRING, true}, {"property", QMP_STRING, true}, {"value", QMP_ANY, true}, {NULL, 0, false}};
-static const struct qmp_arg balloon_args[] = {{"value", QMP_INT, true}, {NULL, 0, false}};
-static const struct qmp_arg typename_args[] = {{"typename", QMP_STRING, true}, {NULL, 0, false}};
-
-static const struct qmp_arg tray_args[] = {
-    {"device", QMP_STRING, false}, {"id", QMP_STRING, false}, {"force", QMP_BOOL, false}, {NULL, 0, false}};
-static const struct qmp_arg close_args[] = {{"device", QMP_STRING, false}, {"id", QMP_STRING, false}, {NULL, 0, false}};
-static const struct qmp_arg remove_args[] = {{"id", QMP_STRING, true}, {NULL, 0, false}};
-static const struct qmp_arg insert_args[] = {
-    {"id", QMP_STRING, true}, {"node-name", QMP_STRING, true}, {NULL, 0, false}};
-static const struct qmp_arg change_args[] = {{"device", QMP_STRING, false},
-					     {"id", QMP_STRING, false},
-					     {"filename", QMP_STRING, true},
-					     {"format", QMP_STRING, false},
-					     {"force", QMP_BOOL, false},
-					     {"read-only-mode", QMP_STRING, false},
-					     {NULL, 0, false}};
+#define NO_ARGS	  NULL
+#define TYPE_NAME "typename:str"
+#define TRAY	  "device?:str, id?:str"
 
 const struct qmp_command qmp_command_table[] = {
-    {"query-version", NULL, cmd_query_version},
-    {"query-commands", NULL, cmd_query_commands},
-    {"query-status", NULL, cmd_query_status},
-    {"query-kvm", NULL, cmd_query_kvm},
-    {"x-query-accel", NULL, cmd_query_accel},
-    {"x-query-stats", NULL, cmd_query_stats},
-    {"query-cpus-fast", NULL, cmd_query_cpus_fast},
-    {"query-name", NULL, cmd_query_name},
-    {"query-uuid", NULL, cmd_query_uuid},
-    {"query-chardev", NULL, cmd_query_chardev},
-    {"query-chardev-backends", NULL, cmd_query_chardev_backends},
-    {"query-block", NULL, cmd_query_block},
-    {"query-named-block-nodes", NULL, cmd_query_named_block_nodes},
-    {"query-balloon", NULL, cmd_query_balloon},
-    {"query-machines", NULL, cmd_query_machines},
-    {"device-list-properties", typename_args, cmd_device_list_properties},
-    {"qom-list-types", list_types_args, cmd_qom_list_types},
-    {"qom-list", path_args, cmd_qom_list},
-    {"qom-get", get_args, cmd_qom_get},
-    {"qom-set", set_args, cmd_qom_set},
-    {"eject", tray_args, cmd_eject},
-    {"blockdev-open-tray", tray_args, cmd_open_tray},
-    {"blockdev-close-tray", close_args, cmd_close_tray},
-    {"blockdev-remove-medium", remove_args, cmd_remove_medium},
-    {"blockdev-insert-medium", insert_args, cmd_insert_medium},
-    {"blockdev-change-medium", change_args, cmd_change_medium},
-    {"balloon", balloon_args, cmd_balloon},
-    {"stop", NULL, cmd_stop},
-    {"cont", NULL, cmd_cont},
-    {"quit", NULL, cmd_quit},
-    {"system_reset", NULL, cmd_system_reset},
-    {"system_powerdown", NULL, cmd_system_powerdown},
-    {"human-monitor-command", hmc_args, cmd_human_monitor_command},
-    {NULL, NULL, NULL},
+    {"query-version", NO_ARGS, "{qemu:{major:int, minor:int, micro:int}, package:str}", cmd_query_version},
+    {"query-commands", NO_ARGS, "[{name:str}]", cmd_query_commands},
+    {"query-events", NO_ARGS, "[{name:str}]", cmd_query_events},
+    {"query-qmp-schema", NO_ARGS, "[@SchemaInfo]", cmd_query_qmp_schema},
+    {"query-command-line-options", "option?:str", "[@CommandLineOption]", cmd_query_command_line_options},
+    {"query-target", NO_ARGS, "{arch:@Target}", cmd_query_target},
+    {"query-status", NO_ARGS, "{running:bool, singlestep:bool, status:@RunState}", cmd_query_status},
+    {"query-kvm", NO_ARGS, "{enabled:bool, present:bool}", cmd_query_kvm},
+    {"x-query-accel", NO_ARGS, "{name:str, reason:str}", cmd_query_accel},
+    {"x-query-stats", NO_ARGS, "any", cmd_query_stats},
+    {"query-cpus-fast", NO_ARGS, "[@CpuInfoFast]", cmd_query_cpus_fast},
+    {"query-cpu-definitions", NO_ARGS, "[@CpuDefinition]", cmd_query_cpu_definitions},
+    {"query-cpu-model-expansion", "type:<static|full>, model:@CpuModel", "{model:@CpuModel}",
+     cmd_query_cpu_model_expansion},
+    {"query-name", NO_ARGS, "{name?:str}", cmd_query_name},
+    {"query-uuid", NO_ARGS, "{UUID:str}", cmd_query_uuid},
+    {"query-chardev", NO_ARGS, "[{label:str, filename:str, frontend-open:bool}]", cmd_query_chardev},
+    {"query-chardev-backends", NO_ARGS, "[{name:str}]", cmd_query_chardev_backends},
+    {"query-block", NO_ARGS, "[@BlockInfo]", cmd_query_block},
+    {"query-named-block-nodes", "flat?:bool", "[@BlockDeviceInfo]", cmd_query_named_block_nodes},
+    {"query-balloon", NO_ARGS, "{actual:int}", cmd_query_balloon},
+    {"query-machines", NO_ARGS, "[@MachineInfo]", cmd_query_machines},
+    {"query-migrate-capabilities", NO_ARGS, "[{capability:@MigrationCapability, state:bool}]",
+     cmd_query_migrate_capabilities},
+    {"device-list-properties", TYPE_NAME, "[@ObjectProperty]", cmd_device_list_properties},
+    {"qom-list-types", "implements?:str, abstract?:bool", "[{name:str, abstract?:bool, parent?:str}]",
+     cmd_qom_list_types},
+    {"qom-list-properties", TYPE_NAME, "[@ObjectProperty]", cmd_qom_list_properties},
+    {"qom-list", "path:str", "[@ObjectProperty]", cmd_qom_list},
+    {"qom-get", "path:str, property:str", "any", cmd_qom_get},
+    {"qom-set", "path:str, property:str, value:any", NULL, cmd_qom_set},
+    {"eject", TRAY ", force?:bool", NULL, cmd_eject},
+    {"blockdev-open-tray", TRAY ", force?:bool", NULL, cmd_open_tray},
+    {"blockdev-close-tray", TRAY, NULL, cmd_close_tray},
+    {"blockdev-remove-medium", "id:str", NULL, cmd_remove_medium},
+    {"blockdev-insert-medium", "id:str, node-name:str", NULL, cmd_insert_medium},
+    {"blockdev-change-medium",
+     TRAY ", filename:str, format?:str, force?:bool, read-only-mode?:<retain|read-only|read-write>", NULL,
+     cmd_change_medium},
+    {"balloon", "value:int", NULL, cmd_balloon},
+    {"stop", NO_ARGS, NULL, cmd_stop},
+    {"cont", NO_ARGS, NULL, cmd_cont},
+    {"quit", NO_ARGS, NULL, cmd_quit},
+    {"system_reset", NO_ARGS, NULL, cmd_system_reset},
+    {"system_powerdown", NO_ARGS, NULL, cmd_system_powerdown},
+    {"human-monitor-command", "command-line:str, cpu-index?:int", "str", cmd_human_monitor_command},
+    {NULL, NULL, NULL, NULL},
 };

@@ -19,14 +19,17 @@
 #include "chr/chr.h"
 #include "control/json.h"
 #include "control/qmp_impl.h"
+#include "control/qom_types.h"
+#include "cpu/model.h"
 
 /* Where a path leads: a folder, or an instance of a type. */
 enum qom_place { QOM_ROOT, QOM_MACHINE, QOM_PERIPHERAL, QOM_UNATTACHED, QOM_OBJECTS, QOM_CHARDEVS, QOM_INSTANCE };
 
 struct qom_node {
 	enum qom_place place;
-	const char *type_name;
-	const struct type *type; /* NULL: no properties */
+	char type_name[96];
+	const struct type *type;       /* NULL: no properties */
+	const struct cpu_model *model; /* a virtual CPU: its features are the properties */
 	void *instance;
 	pthread_mutex_t *lock; /* guards the instance, or NULL */
 	struct dev *dev;       /* the instance as a device, or NULL */
@@ -44,24 +47,12 @@ static const struct {
     {"/chardevs", QOM_CHARDEVS},
 };
 
-const char *qom_kind_name(const struct prop *p)
-{
-	static const char *const kinds[] = {[PROP_BOOL] = "bool",  [PROP_U8] = "uint8",
-					    [PROP_U16] = "uint16", [PROP_U32] = "uint32",
-					    [PROP_U64] = "uint64", [PROP_I64] = "int64",
-					    [PROP_SIZE] = "size",  [PROP_STR] = "str",
-					    [PROP_ENUM] = "str",   [PROP_ONOFFAUTO] = "OnOffAuto",
-					    [PROP_MAC] = "str",	   [PROP_DEVFN] = "str",
-					    [PROP_LINK] = "str"};
-
-	return kinds[p->kind];
-}
-
 /* ---- resolving a path --------------------------------------------------------- */
 
 static void qom_use_dev(struct qom_node *n, struct dev *d)
 {
-	*n = (struct qom_node){QOM_INSTANCE, d->ops->type.name, &d->ops->type, d, &d->lock, d};
+	*n = (struct qom_node){.place = QOM_INSTANCE, .type = &d->ops->type, .instance = d, .lock = &d->lock, .dev = d};
+	qom_type_name(n->type, n->type_name, sizeof(n->type_name));
 }
 
 /* The N of "device[N]", or -1. */
@@ -83,7 +74,8 @@ static bool qom_find_unattached(struct vm *vm, const char *name, struct qom_node
 	if (index < 0)
 		return false;
 	if (index < ncpus) {
-		*n = (struct qom_node){QOM_INSTANCE, "x86_64-cpu", NULL, vm_accel(vm)->vcpu[index], NULL, NULL};
+		*n = (struct qom_node){.place = QOM_INSTANCE, .model = vm_accel(vm)->cfg.model};
+		qom_cpu_type_name(n->model->name, n->type_name, sizeof(n->type_name));
 		return true;
 	}
 	index -= ncpus;
@@ -102,14 +94,15 @@ static bool qom_find_child(struct vm *vm, enum qom_place place, const char *name
 	struct dev *d = place == QOM_PERIPHERAL ? dev_find(vm_bus(vm), name) : NULL;
 	struct chr *c = place == QOM_CHARDEVS ? chr_find(name) : NULL;
 
-	if (o)
-		*n = (struct qom_node){QOM_INSTANCE, o->type->name, o->type, o, NULL, NULL};
-	else if (c)
-		*n = (struct qom_node){QOM_INSTANCE, chr_type_of(c)->name, chr_type_of(c), c, NULL, NULL};
-	else if (d)
+	if (d)
 		qom_use_dev(n, d);
+	else if (o)
+		*n = (struct qom_node){.place = QOM_INSTANCE, .type = o->type, .instance = o};
+	else if (c)
+		*n = (struct qom_node){.place = QOM_INSTANCE, .type = chr_type_of(c), .instance = c};
 	else
 		return place == QOM_UNATTACHED && qom_find_unattached(vm, name, n);
+	qom_type_name(n->type, n->type_name, sizeof(n->type_name));
 	return true;
 }
 
@@ -121,8 +114,8 @@ static int qom_resolve(struct vm *vm, const char *path, struct qom_node *n, stru
 			*n = (struct qom_node){.place = qom_folders[i].place, .type_name = "container"};
 			if (n->place == QOM_MACHINE) {
 				n->type = vm_board_type(vm);
-				n->type_name = n->type->name;
 				n->instance = vm_board(vm);
+				qom_type_name(n->type, n->type_name, sizeof(n->type_name));
 			}
 			return 0;
 		}
@@ -148,6 +141,14 @@ static void qom_add_child(json_t *list, const char *name, const char *type)
 	qom_add(list, name, kind);
 }
 
+static void qom_add_instance(json_t *list, const char *name, const struct type *type)
+{
+	char type_name[96];
+
+	qom_type_name(type, type_name, sizeof(type_name));
+	qom_add_child(list, name, type_name);
+}
+
 static void qom_list_unattached(struct vm *vm, json_t *list)
 {
 	unsigned n = 0;
@@ -155,13 +156,15 @@ static void qom_list_unattached(struct vm *vm, json_t *list)
 
 	for (unsigned i = 0; i < vm_accel(vm)->cfg.ncpus; i++) {
 		snprintf(name, sizeof(name), "device[%u]", n++);
-		qom_add_child(list, name, "x86_64-cpu");
+		char type[96];
+		qom_cpu_type_name(vm_accel(vm)->cfg.model->name, type, sizeof(type));
+		qom_add_child(list, name, type);
 	}
 	for (struct dev *d = vm_bus(vm)->devices; d; d = d->next) {
 		if (d->id)
 			continue;
 		snprintf(name, sizeof(name), "device[%u]", n++);
-		qom_add_child(list, name, d->ops->type.name);
+		qom_add_instance(list, name, &d->ops->type);
 	}
 }
 
@@ -172,7 +175,7 @@ static void qom_list_children(struct vm *vm, enum qom_place place, json_t *list)
 
 	switch (place) {
 	case QOM_ROOT:
-		qom_add_child(list, "machine", vm_board_type(vm)->name);
+		qom_add_instance(list, "machine", vm_board_type(vm));
 		qom_add_child(list, "objects", "container");
 		qom_add_child(list, "chardevs", "container");
 		break;
@@ -183,16 +186,16 @@ static void qom_list_children(struct vm *vm, enum qom_place place, json_t *list)
 	case QOM_PERIPHERAL:
 		for (struct dev *d = vm_bus(vm)->devices; d; d = d->next)
 			if (d->id)
-				qom_add_child(list, d->id, d->ops->type.name);
+				qom_add_instance(list, d->id, &d->ops->type);
 		break;
 	case QOM_UNATTACHED: qom_list_unattached(vm, list); break;
 	case QOM_OBJECTS:
 		for (size_t i = 0; (o = object_at(i)); i++)
-			qom_add_child(list, o->id, o->type->name);
+			qom_add_instance(list, o->id, o->type);
 		break;
 	case QOM_CHARDEVS:
 		for (size_t i = 0; (c = chr_at(i)); i++)
-			qom_add_child(list, chr_id(c), chr_type_of(c)->name);
+			qom_add_instance(list, chr_id(c), chr_type_of(c));
 		break;
 	case QOM_INSTANCE: break;
 	}
@@ -210,19 +213,10 @@ json_t *cmd_qom_list(struct vm *vm, json_t *args, struct err *err)
 	for (size_t i = 0; n.type && (p = type_prop_at(n.type, i)); i++)
 		if (!p->alias_of)
 			qom_add(list, p->name, qom_kind_name(p));
+	for (const struct cpu_feature *f = cpu_feature_table; n.model && f->name; f++)
+		qom_add(list, f->name, "bool");
 	qom_list_children(vm, n.place, list);
 	return list;
-}
-
-/* Is `base` the type itself or one of its parents? */
-static bool qom_implements(const struct type *t, const char *base)
-{
-	for (int depth = 0; t && depth < 8; depth++) {
-		if (!strcmp(t->name, base))
-			return true;
-		t = t->parent ? type_find(t->parent) : NULL;
-	}
-	return false;
 }
 
 json_t *cmd_qom_list_types(struct vm *vm, json_t *args, struct err *err)
@@ -230,38 +224,54 @@ json_t *cmd_qom_list_types(struct vm *vm, json_t *args, struct err *err)
 	const char *base = json_string_value(json_object_get(args, "implements"));
 	bool abstract = json_is_true(json_object_get(args, "abstract"));
 	json_t *list = json_array();
-	const struct type *t;
+	struct qom_type t;
 
-	for (size_t i = 0; (t = type_at(i)); i++) {
-		if ((t->abstract && !abstract) || (base && !qom_implements(t, base)))
+	for (size_t i = 0; qom_type_at(i, &t); i++) {
+		if ((t.abstract && !abstract) || (base && !qom_type_is(&t, base)))
 			continue;
-		json_t *o = json_pack("{s:s}", "name", t->name);
-		if (t->abstract)
+		json_t *o = json_pack("{s:s}", "name", t.name);
+		if (t.abstract)
 			json_object_set_new(o, "abstract", json_true());
-		if (t->parent)
-			json_object_set_new(o, "parent", json_string(t->parent));
+		if (t.parent[0])
+			json_object_set_new(o, "parent", json_string(t.parent));
 		json_array_append_new(list, o);
 	}
 	return list;
 }
 
-/* ---- values -------------------------------------------------------------------------- */
-
-static json_t *qom_value(const struct prop *p, const char *text)
+static bool find_type(json_t *args, struct qom_type *t, struct err *err)
 {
-	if (p->flags & PROP_JSON)
-		return json_loads(text, 0, NULL);
-	switch (p->kind) {
-	case PROP_BOOL: return json_boolean(!strcmp(text, "on"));
-	case PROP_U8:
-	case PROP_U16:
-	case PROP_U32:
-	case PROP_I64: return json_integer(strtoll(text, NULL, 10));
-	case PROP_U64:
-	case PROP_SIZE: return json_integer((json_int_t)strtoull(text, NULL, 10));
-	default: return json_text(text);
-	}
+	const char *name = json_string_value(json_object_get(args, "typename"));
+
+	if (qom_type_find(name, t))
+		return true;
+	err_set(err, -ENODEV, "Class '%.60s' not found", name);
+	return false;
 }
+
+json_t *cmd_qom_list_properties(struct vm *vm, json_t *args, struct err *err)
+{
+	struct qom_type t;
+
+	return find_type(args, &t, err) ? qom_type_properties(&t) : NULL;
+}
+
+json_t *cmd_device_list_properties(struct vm *vm, json_t *args, struct err *err)
+{
+	struct qom_type t;
+
+	if (!qom_type_find(json_string_value(json_object_get(args, "typename")), &t)) {
+		err_set(err, -ENODEV, "Device '%.60s' not found", json_string_value(json_object_get(args, "typename")));
+		return NULL;
+	}
+	if (t.abstract || !(qom_type_is(&t, "device") || t.is_cpu)) {
+		err_set(err, -EINVAL, "Parameter 'typename' expects a non-abstract device type");
+		return NULL;
+	}
+	return qom_type_properties(&t);
+}
+
+/* ---- values -------------------------------------------------------------------------- */
 
 static const struct prop *qom_find_prop(const struct qom_node *n, const char *name, struct err *err)
 {
@@ -281,6 +291,9 @@ json_t *cmd_qom_get(struct vm *vm, json_t *args, struct err *err)
 		return NULL;
 	if (!strcmp(name, "type"))
 		return json_string(n.type_name);
+	for (const struct cpu_feature *f = cpu_feature_table; n.model && f->name; f++)
+		if (!strcmp(f->name, name))
+			return json_boolean(cpu_model_has(n.model, name));
 	const struct prop *p = qom_find_prop(&n, name, err);
 	if (!p)
 		return NULL;

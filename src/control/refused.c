@@ -38,7 +38,6 @@ static const struct {
     {"audio-help", NULL},
     {"watchdog", NULL},
     {"watchdog-action", NULL},
-    {"balloon", NULL},
     {"pcidevice", NULL},
     {"tpmdev", NULL},
     {"tdf", NULL},

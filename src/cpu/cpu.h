@@ -169,5 +169,6 @@ extern const struct accel_ops kvm_accel_ops, soft_accel_ops, qtest_accel_ops;
 /* cpu/accels.c: every engine, ends with NULL; "tcg" finds soft. NULL when there is none of that name. */
 extern const struct accel_ops *const accel_table[];
 const struct accel_ops *accel_find(const char *name);
+const char *accel_alias_at(size_t i); /* the other names, until NULL */
 
 #endif

@@ -380,6 +380,8 @@ static int drop_missing(struct model_build *b, struct err *err)
 			if (word_index(f) != w || !(miss & 1u << f->bit))
 				continue;
 			miss &= ~(1u << f->bit); /* one of its names is enough */
+			if (b->m->missing)
+				b->m->missing(b->m->opaque, f->name);
 			dropped++;
 			if (len + strlen(f->name) + 8 < sizeof(text))
 				snprintf(text + len, sizeof(text) - len, "%s%s", len ? " " : "", f->name);
@@ -392,7 +394,8 @@ static int drop_missing(struct model_build *b, struct err *err)
 	if (b->enforce)
 		return err_set(err, -ENOTSUP, "-cpu '%s,enforce': %u features are not available here: %s", b->m->name,
 			       dropped, text);
-	log_info("-cpu %s: %u features are not available here and left out: %s", b->m->name, dropped, text);
+	if (!b->m->missing)
+		log_info("-cpu %s: %u features are not available here and left out: %s", b->m->name, dropped, text);
 	return 0;
 }
 
@@ -615,7 +618,8 @@ int cpu_model_build(struct cpu_model *m, const char *text, const char *def, cons
 
 	if (!copy)
 		return err_set(err, -ENOMEM, "-cpu: out of memory");
-	*m = (struct cpu_model){.sockets = sockets, .cores = cores, .threads = threads};
+	*m = (struct cpu_model){
+	    .sockets = sockets, .cores = cores, .threads = threads, .missing = m->missing, .opaque = m->opaque};
 	read_supported(&b);
 	rc = parse_text(&b, copy, def, err);
 	free(copy);
@@ -724,13 +728,32 @@ bool cpu_model_has(const struct cpu_model *m, const char *feature)
 	return e && (entry_reg(e, f->reg) & 1u << f->bit);
 }
 
+static const struct {
+	const char *name, *about;
+} special_models[] = {
+    {"max", "all that the engine can execute"},
+    {"host", "the host's CPU, as far as the engine supports it"},
+    {"base", "few features; for what asks each by name"},
+};
+
+const char *cpu_model_name_at(size_t i)
+{
+	if (i < ARRAY_SIZE(special_models))
+		return special_models[i].name;
+	i -= ARRAY_SIZE(special_models);
+	for (const struct cpu_named_model *n = cpu_named_model_table; n->name; n++)
+		if (n->name[0] != '.' && !i--)
+			return n->name;
+	return NULL;
+}
+
 void cpu_model_list(void)
 {
 	unsigned col = 0;
 
-	printf("Available CPUs:\n  %-28s all that the engine can execute\n  %-28s the host's CPU, as far as the engine "
-	       "supports it\n",
-	       "max", "host");
+	printf("Available CPUs:\n");
+	for (size_t i = 0; i < ARRAY_SIZE(special_models); i++)
+		printf("  %-28s %s\n", special_models[i].name, special_models[i].about);
 	for (const struct cpu_named_model *n = cpu_named_model_table; n->name; n++)
 		if (n->name[0] != '.')
 			printf("  %-28s %s\n", n->name, n->id);

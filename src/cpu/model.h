@@ -9,6 +9,7 @@
 #define KELVIN_CPU_MODEL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
 
@@ -28,6 +29,9 @@ struct cpu_model {
 	unsigned phys_bits;
 	bool kvmclock;
 	unsigned sockets, cores, threads; /* topology of -smp */
+	/* Told of each feature that was asked for and is not there, instead of a line in the log. May be NULL. */
+	void (*missing)(void *opaque, const char *feature);
+	void *opaque;
 };
 
 /* A named CPUID feature bit: the table behind +flag, help and QMP. */
@@ -42,7 +46,7 @@ extern const struct cpu_feature cpu_feature_table[]; /* ends with name NULL */
 /*
  * Build the table. `supported` is what the engine can do: entries of all
  * leaves it knows (KVM_GET_SUPPORTED_CPUID, or soft_supported_cpuid). `text` is
- * -cpu's argument or NULL for `def`.
+ * -cpu's argument or NULL for `def`. Of *m the topology and `missing` are read, all else is set.
  */
 int cpu_model_build(struct cpu_model *m, const char *text, const char *def, const struct cpuid_entry *supported,
 		    unsigned n, struct err *err);
@@ -50,6 +54,8 @@ int cpu_model_build(struct cpu_model *m, const char *text, const char *def, cons
 void cpu_model_cpuid(const struct cpu_model *m, uint32_t apic_id, uint64_t cr4, uint64_t xcr0, uint64_t xss,
 		     uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
 bool cpu_model_has(const struct cpu_model *m, const char *feature);
+/* The names -cpu takes, until NULL. */
+const char *cpu_model_name_at(size_t i);
 void cpu_model_list(void); /* -cpu help, to stdout */
 
 #endif

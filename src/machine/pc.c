@@ -715,10 +715,11 @@ static const char *const pc_aliases[] = {"pc-i440fx-7.2", NULL};
 static const struct board_ops pc_board_ops = {
     .type = {.name = "pc", .about = "PC with i440FX and PIIX3 (1996)", .size = sizeof(struct pc), .props = pc_props},
     .aliases = pc_aliases,
+    .max_cpus = 255,
     .create = pc_create,
     .reset = pc_reset,
     .load = pc_load,
     .destroy = pc_destroy,
 };
 
-const struct board_ops *const board_table[] = {&pc_board_ops, NULL};
+const struct board_ops *const board_table[] = {&pc_board_ops, &none_board_ops, NULL};

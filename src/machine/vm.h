@@ -99,6 +99,8 @@ void vm_emit(struct vm *vm, const char *name, const char *data_json);
 struct board_ops {
 	struct type type;	    /* "pc"; properties of -M */
 	const char *const *aliases; /* other names: NULL-terminated, or NULL */
+	unsigned max_cpus;
+	bool no_cpus; /* it has no vCPU at all, whatever -smp says */
 	/* RAM, chips, devices with fixed places; vm->host's interrupt callbacks,
 	 * vm->vcpu_thread_start and vm->powerdown. */
 	int (*create)(struct vm *vm, struct err *err);
@@ -109,7 +111,8 @@ struct board_ops {
 	/* Also after a failed create; the vCPU threads have ended, the devices are gone. */
 	void (*destroy)(struct vm *vm);
 };
-extern const struct board_ops *const board_table[]; /* ends with NULL */
+extern const struct board_ops none_board_ops;
+extern const struct board_ops *const board_table[]; /* the first is the default; ends with NULL */
 
 /* All counters of the machine as a JSON object; heap, NULL when out of memory. Main loop's thread. */
 char *vm_stats_text(struct vm *vm);

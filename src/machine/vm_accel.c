@@ -95,8 +95,11 @@ static int create_with(struct vm *vm, const struct accel_ops *ops, struct opts *
 {
 	const struct vm_config *cfg = vm->cfg;
 	struct cpuid_entry *sup = calloc(CPU_MODEL_MAX_SUPPORTED, sizeof(*sup));
-	struct accel_config ac = {
-	    .mem = &vm->mem, .clock = &vm->clock, .host = &vm->host, .model = &vm->model, .ncpus = MAX(cfg->cpus, 1u)};
+	struct accel_config ac = {.mem = &vm->mem,
+				  .clock = &vm->clock,
+				  .host = &vm->host,
+				  .model = &vm->model,
+				  .ncpus = vm->board->no_cpus ? 0 : MAX(cfg->cpus, 1u)};
 	unsigned n;
 	int rc;
 
@@ -216,7 +219,7 @@ int vm_accel_create(struct vm *vm, struct err *err)
 		return rc;
 	a = vm->accel;
 	if (!a->vcpu)
-		a->vcpu = calloc(a->cfg.ncpus, sizeof(*a->vcpu));
+		a->vcpu = calloc(a->cfg.ncpus + 1, sizeof(*a->vcpu));
 	if (!a->vcpu)
 		return err_set(err, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < a->cfg.ncpus; i++) {

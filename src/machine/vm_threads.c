@@ -73,7 +73,7 @@ int vm_threads_start(struct vm *vm, struct err *err)
 {
 	struct accel *a = vm->accel;
 
-	vm->thread = calloc(a->cfg.ncpus, sizeof(*vm->thread));
+	vm->thread = calloc(a->cfg.ncpus + 1, sizeof(*vm->thread));
 	if (!vm->thread)
 		return err_set(err, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < a->cfg.ncpus; i++) {

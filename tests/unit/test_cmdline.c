@@ -79,9 +79,10 @@ static const struct {
     {"-kernel|k|-initrd|,", "',' has an empty file name"},
     {"-accel", "needs an argument"},
     {"-uuid|b7b4b7e4-9c07-22aa-0c95-d5c8a24176", "is not of the form"},
+    {"-balloon|big", "neither none nor virtio"},
     {"-boot|z", "Invalid boot device 'z'"},
     {"-boot|cc", "twice"},
-    {"-boot|nosuch=1", "no 'nosuch'"},
+    {"-boot|nosuch=1", "no property 'nosuch'"},
     {"-rtc|base=yesterday", "'yesterday' is not utc"},
     {"-rtc|driftfix=slew", "does not exist in Kelvin yet"},
     {"-append|quiet", "need -kernel"},
@@ -92,11 +93,11 @@ static const struct {
     {"-d|nosuchclass", "no class 'nosuchclass'"},
     {"-device|nosuch,help", "no device 'nosuch'"},
     {"-device|{\"driver\":", "JSON"},
-    {"-name|x,colour=red", "no 'colour'"},
+    {"-name|x,colour=red", "no property 'colour'"},
     {"-serial|null|-serial|null|-serial|null|-serial|null|-serial|null", "only 4 serial ports"},
     {"-sandbox|on", "does not exist in Kelvin yet"},
     {"-overcommit|cpu-pm=on", "does not exist in Kelvin yet"},
-    {"-overcommit|mem-lock=maybe", "mem-lock=maybe"},
+    {"-overcommit|mem-lock=maybe", "'mem-lock' cannot be 'maybe'"},
     {"-action|panic=explode", "does not exist in Kelvin yet"},
 };
 
@@ -303,6 +304,18 @@ static void test_misc(void **state)
 }
 
 /* Each "help" prints and asks for a clean exit. */
+static void test_balloon(void **state)
+{
+	struct cmdline c;
+	struct err e = {0};
+
+	assert_int_equal(parse(&c, "-balloon|none|-balloon|virtio|-balloon|virtio,addr=7", &e), 0);
+	assert_int_equal(c.devices.n, 2);
+	assert_string_equal(c.devices.v[0], "virtio-balloon-pci");
+	assert_string_equal(c.devices.v[1], "virtio-balloon-pci,addr=7");
+	cmdline_free(&c);
+}
+
 static void test_help(void **state)
 {
 	static const char *const lines[] = {"-M|help",	     "-machine|?",   "-accel|help",
@@ -323,9 +336,10 @@ static void test_help(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_bad),	 cmocka_unit_test(test_m1),	 cmocka_unit_test(test_try),
-	    cmocka_unit_test(test_smp),	 cmocka_unit_test(test_memory),	 cmocka_unit_test(test_accel),
-	    cmocka_unit_test(test_misc), cmocka_unit_test(test_libvirt), cmocka_unit_test(test_help),
+	    cmocka_unit_test(test_bad),	    cmocka_unit_test(test_m1),	    cmocka_unit_test(test_try),
+	    cmocka_unit_test(test_smp),	    cmocka_unit_test(test_memory),  cmocka_unit_test(test_accel),
+	    cmocka_unit_test(test_misc),    cmocka_unit_test(test_libvirt), cmocka_unit_test(test_help),
+	    cmocka_unit_test(test_balloon),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

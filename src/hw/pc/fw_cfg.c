@@ -161,7 +161,7 @@ static const struct prop fw_cfg_option_props[] = {
      .help = "a file with its contents"},
     {.name = NULL},
 };
-static const struct type fw_cfg_option_type = {
+const struct type fw_cfg_option_type = {
     .name = "fw_cfg", .size = sizeof(struct fw_cfg_option), .props = fw_cfg_option_props};
 
 static int fw_cfg_apply_option(struct fw_cfg *f, const struct fw_cfg_option *o, const char *text, struct err *err)

@@ -29,7 +29,8 @@ int fw_cfg_set_u16(struct fw_cfg *f, uint16_t key, uint16_t v, struct err *err);
 int fw_cfg_set_u64(struct fw_cfg *f, uint16_t key, uint64_t v, struct err *err);
 /* A named file, at most 55 characters. -EEXIST when there is one of that name. */
 int fw_cfg_add_file(struct fw_cfg *f, const char *name, const void *data, size_t len, struct err *err);
-/* -fw_cfg [name=]NAME,string=TEXT or ,file=PATH. */
+/* -fw_cfg [name=]NAME,string=TEXT or ,file=PATH; the type is its keys. */
+extern const struct type fw_cfg_option_type;
 int fw_cfg_add_option(struct fw_cfg *f, const char *text, struct err *err);
 struct fw_cfg *fw_cfg_of(struct dev *d); /* the dev is a fw_cfg_ops one */
 
