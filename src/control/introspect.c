@@ -70,11 +70,8 @@ static const char *parameter_type(const struct prop *p)
 
 static bool has_parameter(const json_t *list, const char *name)
 {
-	const json_t *o;
-	size_t i;
-
-	json_array_foreach(list, i, o)
-		if (!strcmp(json_string_value(json_object_get(o, "name")), name))
+	for (size_t i = 0; i < json_array_size(list); i++)
+		if (!strcmp(json_string_value(json_object_get(json_array_get(list, i), "name")), name))
 			return true;
 	return false;
 }

@@ -270,11 +270,10 @@ static json_t *schema_named_values(const struct qmp_type *t)
 
 static json_t *schema_enum(json_t *values)
 {
-	json_t *members = json_array(), *v;
-	size_t i;
+	json_t *members = json_array();
 
-	json_array_foreach(values, i, v)
-		json_array_append_new(members, json_pack("{s:O}", "name", v));
+	for (size_t i = 0; i < json_array_size(values); i++)
+		json_array_append_new(members, json_pack("{s:O}", "name", json_array_get(values, i)));
 	return json_pack("{s:s,s:o,s:o}", "meta-type", "enum", "members", members, "values", values);
 }
 
