@@ -78,7 +78,8 @@ void native_kick(struct soft_cpu *c)
 
 	if (!atomic_load(&n->pid))
 		return;
-	/* Under the lock the process is not reaped, so that the number is its own. */
+	/* Under the lock the process is not ended by us. One that somebody else kills gives its number back
+	 * microseconds before `pid` says so; numbers are not used again that soon. */
 	pthread_mutex_lock(&n->lock);
 	pid = atomic_load(&n->pid);
 	if (pid)
