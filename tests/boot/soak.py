@@ -33,7 +33,7 @@ while :; do
 		(job_$job >out.$job 2>err.$job; status=$?; [ $status -eq 0 ] || { echo "FAIL $job $status"; tail -n 5 err.$job; } >bad.$job) &
 	done
 	wait
-	cat bad.* 2>/dev/null && exit 1
+	cat bad.* 2>/dev/null && { dmesg | tail -n 20; free -m; exit 1; }
 	grep -h ^RESULT out.* >>all
 	[ "$(date +%s)" -lt $end ] || break
 done
