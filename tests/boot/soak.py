@@ -88,7 +88,8 @@ def main():
     run = subprocess.run(command + shlex.split(os.environ.get("SOAK_TRY", "")) + ["--", "bash", "-c", script(seconds)], stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True, timeout=2 * seconds + 1800)
     rounds = re.search(r"^ROUNDS (\d+)", run.stdout, re.M)
-    bad = re.search(r"^(KERNEL|FAIL) ", run.stdout, re.M)
+    # The line that gives this option names stalls too.
+    bad = re.search(r"^(FAIL |KERNEL (?!.*(ommand line:|stall warnings timeout set)))", run.stdout, re.M)
     if bad:
         raise guest.GuestFailed(f"status {run.returncode}; the guest says\n" + run.stdout[bad.start():][:3000])
     if run.returncode or not rounds:
