@@ -5,18 +5,14 @@
  *
  * Each vCPU's thread runs vcpu_run. Others set bits in vcpu.requests and kick.
  * A running vCPU polls the word at block boundaries, so a kick only has to wake
- * a sleeper: the kicker sets the bit and then looks at `sleeping`, the sleeper
- * sets `sleeping` and then looks at the bits, both sequentially consistent; the
- * condition variable's lock closes the gap between that look and the wait.
+ * a sleeper (sleep.c).
  */
 #include "cpu/soft/run.h"
 
 #include <asm/prctl.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
@@ -200,59 +196,6 @@ static int run_debug_step(struct soft_cpu *c)
 	return 0;
 }
 
-/* ---- sleep and kick --------------------------------------------------------------------- */
-
-void soft_vcpu_kick(struct vcpu *v)
-{
-	struct soft_cpu *c = soft_cpu_of(v);
-
-	if (c->native)
-		native_kick(c);
-	if (!atomic_load(&c->sleeping))
-		return;
-	pthread_mutex_lock(&c->sleep_lock);
-	pthread_cond_signal(&c->sleep_cond);
-	pthread_mutex_unlock(&c->sleep_lock);
-}
-
-/* CLOCK_MONOTONIC, which condition variables know, at a time of CLOCK_MONOTONIC_RAW. */
-static struct timespec sleep_end(uint64_t raw_ns)
-{
-	uint64_t now = clock_raw_ns();
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	raw_ns = raw_ns > now ? raw_ns - now + (uint64_t)t.tv_nsec : 0;
-	t.tv_sec += (time_t)(raw_ns / NSEC_PER_SEC);
-	t.tv_nsec = (long)(raw_ns % NSEC_PER_SEC);
-	return t;
-}
-
-/* HLT and the like. The APIC timer is waited for here: one thread less on its way. */
-static void sleep_until_request(struct soft_cpu *c)
-{
-	const struct cpu_host *h = sys_host(c);
-	uint64_t deadline = h->timer_deadline ? h->timer_deadline(h->opaque, c->v.index) : UINT64_MAX;
-	struct timespec end;
-	bool due = false;
-
-	if (deadline != UINT64_MAX)
-		end = sleep_end(deadline);
-	pthread_mutex_lock(&c->sleep_lock);
-	atomic_store(&c->sleeping, true);
-	while (!due && !atomic_load(&c->v.requests)) {
-		if (deadline == UINT64_MAX)
-			pthread_cond_wait(&c->sleep_cond, &c->sleep_lock);
-		else
-			due =
-			    pthread_cond_clockwait(&c->sleep_cond, &c->sleep_lock, CLOCK_MONOTONIC, &end) == ETIMEDOUT;
-	}
-	atomic_store(&c->sleeping, false);
-	pthread_mutex_unlock(&c->sleep_lock);
-	if (due)
-		h->timer_poll(h->opaque, c->v.index);
-}
-
 /* ---- requests --------------------------------------------------------------------------- */
 
 static void do_init(struct soft_cpu *c)
@@ -390,7 +333,7 @@ int soft_vcpu_run(struct vcpu *v)
 			take_interrupts(c);
 		if (c->s.mp_state != MP_RUNNING) {
 			atomic_store(&c->v.halted, true);
-			sleep_until_request(c);
+			soft_sleep(c);
 			continue;
 		}
 		first_insn(c);

@@ -6,6 +6,8 @@
 #include "cpu/soft/soft.h"
 
 int soft_vcpu_run(struct vcpu *v);
+/* sleep.c: wait for a request, or for the APIC timer, which is polled then. */
+void soft_sleep(struct soft_cpu *c);
 void soft_vcpu_kick(struct vcpu *v); /* any thread */
 
 #endif

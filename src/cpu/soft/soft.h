@@ -204,6 +204,8 @@ struct soft_cpu {
 	unsigned pauses;
 	_Atomic uint32_t turns; /* of the run loop: odd while guest code runs; codesync.c */
 	_Atomic bool sleeping;
+	uint64_t poll_ns, poll_not_before; /* sleep.c */
+	unsigned poll_failures;
 	struct native_cpu *native; /* NULL: off */
 	bool native_armed;	   /* user code is to run natively from here */
 };
@@ -456,6 +458,7 @@ struct soft_accel {
 	int native;			  /* enum native_when */
 	_Atomic uint64_t native_code_gen; /* bumped when code that runs natively was written */
 	uint32_t jit_threshold;		  /* executions of a block before it is translated */
+	uint32_t halt_poll;		  /* ns */
 	/* soft.c, kvmclock.c */
 	pthread_mutex_t lock;
 	pthread_mutex_t exclusive; /* exclusive.c */
