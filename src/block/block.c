@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "block/driver.h"
+#include "io/iothread.h"
 #include "block/image.h"
 #include "block/throttle.h"
 
@@ -279,4 +280,33 @@ void block_drain(struct block_node *n)
 		if (n->inflight)
 			loop_run_once(n->loop, -1);
 	}
+}
+
+struct flush_now {
+	struct block_node *n;
+	struct block_req req;
+	bool done;
+};
+
+static void flush_now_done(struct block_req *req)
+{
+	container_of(req, struct flush_now, req)->done = true;
+}
+
+static void flush_now(void *arg)
+{
+	struct flush_now *f = arg;
+
+	block_submit(f->n, &f->req);
+	block_flush_queue(f->n);
+	block_drain(f->n);
+	BUG_ON(!f->done);
+}
+
+int block_flush_now(struct block_node *n)
+{
+	struct flush_now f = {.n = n, .req = {.op = BLOCK_FLUSH, .done = flush_now_done}};
+
+	iothread_call(n->loop, flush_now, &f);
+	return f.req.result;
 }

@@ -82,6 +82,8 @@ bool block_writeback(const struct block_node *n);
 void block_set_writeback(struct block_node *n, bool on); /* the loop's thread */
 void block_flush_queue(struct block_node *n);		 /* start what was queued: once per batch */
 void block_drain(struct block_node *n);
+/* Everything written so far is in the image when it returns. Main thread; 0 or -errno. */
+int block_flush_now(struct block_node *n);
 
 /*
  * Whole images: blocking calls in the thread of the node's loop, outside coroutines and with no request in flight.

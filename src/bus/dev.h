@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include "base/counter.h"
 #include "base/err.h"
+#include "base/state.h"
 #include "base/type.h"
 #include "base/util.h"
 #include "bus/irq.h"
@@ -65,18 +66,6 @@ static inline void bus_watch_line(const struct bus *b, enum bus_line line, int n
 		b->line_watch(b->line_opaque, line, n, level);
 }
 
-/* One field of a device's saved state (snapshots): a table ends with name NULL. */
-struct state_field {
-	const char *name;
-	size_t offset, size;
-};
-struct state {
-	uint16_t version, min_version;
-	const struct state_field *fields;
-	int (*pre_save)(struct dev *);
-	int (*post_load)(struct dev *, unsigned version);
-};
-
 enum dev_bus_kind {
 	DEV_BUS_SYSTEM /* ports and memory at fixed places */,
 	DEV_BUS_PCI,
@@ -96,7 +85,8 @@ struct dev_ops {
 	int (*pause)(struct dev *d); /* drain what is in flight; called with the vCPUs stopped */
 	void (*resume)(struct dev *d);
 	void (*prop_changed)(struct dev *d); /* a PROP_RUNTIME property was set; without the lock */
-	const struct state *state;
+	const struct state *state; /* of the struct dev; state_none when there is none; NULL: cannot be saved */
+	bool engine_chip;	   /* not every engine has it as a device: snapshots keep it with the engine's chips */
 	const struct counter *counters;
 };
 

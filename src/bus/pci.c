@@ -301,6 +301,21 @@ static void pci_update_bars(struct pci_dev *d)
 	}
 }
 
+void pci_restored(struct pci_dev *d)
+{
+	struct pci_bus *b = d->pci;
+
+	pci_publish(d);
+	pci_update_bars(d);
+	if (!d->intx_pin)
+		return;
+	pthread_mutex_lock(&b->irq_lock);
+	b->pirq_count[pci_pirq_of(d)] -= d->intx_wire;
+	d->intx_wire = d->intx_level && !(d->command & PCI_COMMAND_INTX_DISABLE);
+	b->pirq_count[pci_pirq_of(d)] += d->intx_wire;
+	pthread_mutex_unlock(&b->irq_lock);
+}
+
 int pci_doorbell_add(struct pci_dev *d, int bar, struct region_doorbell *db)
 {
 	struct pci_bar *b = &d->bar[bar];

@@ -57,6 +57,9 @@ struct pci_dev {
 	int intx_level; /* what the device asks for; on the wire unless disabled in COMMAND */
 	bool intx_wire;
 	struct pci_bus *pci; /* set by pci_register */
+	/* of pci_state: loading goes here first */
+	uint8_t saved_config[256];
+	uint64_t saved_pending[PCI_MSIX_MAX / 64];
 	/* Hooks of the device, may be NULL; run with dev.lock held. */
 	void (*config_written)(struct pci_dev *d, unsigned off, unsigned len);
 	void (*msix_changed)(struct pci_dev *d, unsigned vector); /* message or mask changed: update irqfds */
@@ -107,6 +110,9 @@ void pci_reset_common(struct pci_dev *d); /* from the device's reset */
 uint32_t pci_config_read(struct pci_bus *b, unsigned bdf, unsigned off, unsigned size);
 void pci_config_write(struct pci_bus *b, unsigned bdf, unsigned off, uint32_t val, unsigned size);
 void pci_walk(struct pci_bus *b, void (*fn)(void *arg, struct pci_dev *d), void *arg);
+
+/* What every PCI device saves: the parent of each device's own table. */
+extern const struct state pci_state;
 
 /* Properties each PCI device type lists: addr, bus, multifunction (parent type "pci-device"). */
 extern const struct type pci_device_type;

@@ -36,6 +36,7 @@
 #define PCI_BAR_TYPE_MEM64   0x4
 #define PCI_BAR_TYPE_PREFETC 0x8
 
+#define PCI_MSI_PENDING	    20 /* offset in its capability */
 #define PCI_CAP_ID_MSIX	    0x11
 #define PCI_MSIX_CONTROL    2
 #define PCI_MSIX_TABLE	    4
@@ -52,6 +53,8 @@ void pci_publish(struct pci_dev *d);
 void pci_msix_control_written(struct pci_dev *d, uint16_t before);
 void pci_msix_reset(struct pci_dev *d);
 void pci_msix_fini(struct pci_dev *d);
+/* Configuration space was loaded: decode BARs where it says, and count the INTx wire, which nobody is told. */
+void pci_restored(struct pci_dev *d);
 /* The same for MSI. dev.lock held. */
 void pci_msi_written(struct pci_dev *d);
 void pci_msi_reset(struct pci_dev *d);

@@ -15,7 +15,6 @@
 #define PCI_MSI_ADDRESS	   4
 #define PCI_MSI_DATA	   12
 #define PCI_MSI_MASK	   16
-#define PCI_MSI_PENDING	   20
 #define PCI_MSI_CAP_SIZE   24
 #define PCI_MSI_ENABLE	   BIT(0)
 #define PCI_MSI_CAPABLE(c) ((c) >> 1 & 7) /* log2 of the vectors the device has */

@@ -423,6 +423,9 @@ static const struct cmd_option cmd_table[] = {
     {"smbios", "type=N,...", "fields of the SMBIOS tables", CMD_LIST, AT(smbios), NULL},
     {"fw_cfg", "name=N,file=F|string=S", "an entry of the fw_cfg device", CMD_LIST, AT(fw_cfg), NULL},
     {"S", NULL, "do not start the CPUs (monitor command: cont)", CMD_FLAG, AT(vm.start_paused), NULL},
+    {"incoming", "URI|defer",
+     "load the machine from file:PATH, exec:COMMAND, unix:PATH, fd:N; defer: migrate-incoming says", CMD_TEXT,
+     AT(vm.incoming), NULL},
     {"no-reboot", NULL, "leave instead of rebooting", CMD_FLAG, AT(vm.no_reboot), NULL},
     {"no-shutdown", NULL, "stop instead of leaving when the guest powers off", CMD_FLAG, AT(vm.no_shutdown), NULL},
     {"action", "EVENT=ACTION", "reboot=reset|shutdown, shutdown=poweroff|pause", CMD_FN, 0, cmd_set_action},
@@ -564,7 +567,7 @@ void cmdline_free(struct cmdline *c)
 			 c->vm.kernel,	    c->vm.bios,	 c->vm.append, c->vm.dtb,
 			 c->vm.name,	    c->vm.uuid,	 c->vm.boot,   c->vm.rtc_base,
 			 c->pidfile,	    c->stats,	 c->log_file,  c->process_name,
-			 c->memory_backend, c->qtest,	 c->qtest_log};
+			 c->memory_backend, c->qtest,	 c->qtest_log, c->vm.incoming};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		text_list_free(lists[i]);

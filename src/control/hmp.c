@@ -13,6 +13,7 @@
 #include "control/balloon.h"
 #include "control/info.h"
 #include "control/media.h"
+#include "control/migrate.h"
 #include "control/monitor.h"
 #include "control/qmp_impl.h"
 #include "control/readline.h"
@@ -91,6 +92,8 @@ static void do_cont(struct vm *vm, const char *args, struct textbuf *out)
 
 	if (s == VM_SHUTDOWN_STATE || s == VM_PANICKED || s == VM_INTERNAL_ERROR)
 		textbuf_printf(out, "Error: Resetting the Virtual Machine is required\n");
+	else if (s == VM_FINISH_MIGRATE)
+		textbuf_printf(out, "Error: the machine is being saved\n");
 	else
 		vm_start(vm);
 }
@@ -133,6 +136,13 @@ static const struct hmp_command hmp_table[] = {
     {"eject", NULL, "[-f] DEVICE", "take the medium out of a drive; -f: whatever the guest says", hmp_eject},
     {"change", NULL, "DEVICE FILE [FORMAT [MODE]]", "put another medium into a drive", hmp_change},
     {"balloon", NULL, "SIZE", "the memory the guest shall have, in MiB", hmp_balloon},
+    {"migrate", NULL, "[-d] URI", "save the machine to file:PATH, exec:COMMAND, unix:PATH or fd:N; -d: do not wait",
+     hmp_migrate},
+    {"migrate_cancel", NULL, "", "give up saving: the machine goes on", hmp_migrate_cancel},
+    {"migrate_incoming", NULL, "URI", "load the machine (-incoming defer)", hmp_migrate_incoming},
+    {"savevm", NULL, "[NAME]", "does not exist yet", hmp_no_savevm},
+    {"loadvm", NULL, "NAME", "does not exist yet", hmp_no_savevm},
+    {"delvm", NULL, "NAME", "does not exist yet", hmp_no_savevm},
     {"quit", "q", "", "end Kelvin at once", do_quit},
     {"log", NULL, "CLASS[,...]", "switch diagnostics on, as -d", do_log},
 };

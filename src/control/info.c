@@ -5,6 +5,7 @@
  */
 #include "control/info.h"
 #include "control/balloon.h"
+#include "control/migrate.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,6 +262,7 @@ const struct info_subject info_table[] = {
     {"chardev", "character devices", info_chardev},
     {"cpus", "virtual CPUs", info_cpus},
     {"kvm", "whether KVM is used", info_kvm},
+    {"migrate", "the machine being saved or loaded", info_migrate},
     {"mtree", "memory and port regions", info_mtree},
     {"name", "the machine's name", info_name},
     {"pci", "PCI devices", info_pci},

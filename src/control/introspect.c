@@ -47,11 +47,6 @@ json_t *cmd_query_target(struct vm *vm, json_t *args, struct err *err)
 	return json_pack("{s:s}", "arch", "x86_64");
 }
 
-json_t *cmd_query_migrate_capabilities(struct vm *vm, json_t *args, struct err *err)
-{
-	return json_array();
-}
-
 /* ---- options of the command line --------------------------------------------------- */
 
 static const char *parameter_type(const struct prop *p)

@@ -17,6 +17,7 @@
 #include "control/info.h"
 #include "control/json.h"
 #include "control/media.h"
+#include "control/migrate.h"
 #include "control/qmp_impl.h"
 #include "control/textbuf.h"
 
@@ -235,6 +236,7 @@ static json_t *cmd_cont(struct vm *vm, json_t *args, struct err *err)
 	case VM_SHUTDOWN_STATE:
 	case VM_PANICKED:
 	case VM_INTERNAL_ERROR: err_set(err, -EINVAL, "Resetting the Virtual Machine is required"); return NULL;
+	case VM_FINISH_MIGRATE: err_set(err, -EBUSY, "the machine is being saved"); return NULL;
 	default: break;
 	}
 	vm_start(vm);
@@ -323,6 +325,12 @@ const struct qmp_command qmp_command_table[] = {
      TRAY ", filename:str, format?:str, force?:bool, read-only-mode?:<retain|read-only|read-write>", NULL,
      cmd_change_medium},
     {"balloon", "value:int", NULL, cmd_balloon},
+    {"migrate", "uri:str, blk?:bool, inc?:bool, detach?:bool, resume?:bool", NULL, cmd_migrate},
+    {"migrate_cancel", NO_ARGS, NULL, cmd_migrate_cancel},
+    {"migrate-incoming", "uri:str", NULL, cmd_migrate_incoming},
+    {"query-migrate", NO_ARGS, "@MigrationInfo", cmd_query_migrate},
+    {"migrate-set-capabilities", "capabilities:[{capability:@MigrationCapability, state:bool}]", NULL,
+     cmd_migrate_set_capabilities},
     {"stop", NO_ARGS, NULL, cmd_stop},
     {"cont", NO_ARGS, NULL, cmd_cont},
     {"quit", NO_ARGS, NULL, cmd_quit},

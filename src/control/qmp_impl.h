@@ -39,7 +39,6 @@ json_t *cmd_query_commands(struct vm *vm, json_t *args, struct err *err);
 json_t *cmd_query_events(struct vm *vm, json_t *args, struct err *err);
 json_t *cmd_query_command_line_options(struct vm *vm, json_t *args, struct err *err);
 json_t *cmd_query_machines(struct vm *vm, json_t *args, struct err *err);
-json_t *cmd_query_migrate_capabilities(struct vm *vm, json_t *args, struct err *err);
 json_t *cmd_query_target(struct vm *vm, json_t *args, struct err *err);
 json_t *cmd_query_cpu_definitions(struct vm *vm, json_t *args, struct err *err);
 json_t *cmd_query_cpu_model_expansion(struct vm *vm, json_t *args, struct err *err);

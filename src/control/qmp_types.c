@@ -8,13 +8,7 @@
 
 static const char *run_state(size_t i)
 {
-	return i <= VM_INTERNAL_ERROR ? vm_state_name((enum vm_run_state)i) : NULL;
-}
-
-/* There is no migration, so it has no capability; libvirt asks all the same. */
-static const char *no_capability(size_t i)
-{
-	return NULL;
+	return i <= VM_POSTMIGRATE ? vm_state_name((enum vm_run_state)i) : NULL;
 }
 
 #define LIMIT(n)  n ":int, " n "_max?:int, " n "_max_length?:int, "
@@ -27,7 +21,12 @@ const struct qmp_type qmp_type_table[] = {
     {"ShutdownCause",
      "<host-qmp-quit|host-qmp-system-reset|host-signal|guest-shutdown|guest-reset|guest-panic|host-ui|host-error|none>",
      NULL},
-    {"MigrationCapability", NULL, no_capability},
+    {"MigrationCapability", "<events>", NULL}, /* there is no live migration */
+    {"MigrationStatus", "<none|setup|cancelling|cancelled|active|completed|failed>", NULL},
+    {"MigrationInfo",
+     "{status?:@MigrationStatus, total-time?:int, downtime?:int, error-desc?:str, ram?:{total:int, remaining:int, "
+     "transferred:int, duplicate:int, normal:int, normal-bytes:int, page-size:int}}",
+     NULL},
     {"ObjectProperty", "{" PROP_INFO "}", NULL},
     {"SchemaInfo",
      "{name:str, meta-type:<builtin|enum|array|object|alternate|command|event>, "
@@ -70,6 +69,7 @@ const struct qmp_event qmp_event_table[] = {
     {"GUEST_PANICKED", "action:<pause|poweroff|run>"},
     {"BLOCK_IO_ERROR", "device:str, operation:<read|write>, action:<ignore|report|stop>, nospace?:bool, reason:str"},
     {"BALLOON_CHANGE", "actual:int"},
+    {"MIGRATION", "status:@MigrationStatus"},
     {"DEVICE_TRAY_MOVED", "device:str, id:str, tray-open:bool"},
     {NULL, NULL},
 };

@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "block/block.h"
 #include "chr/chr.h"
+#include "control/migrate.h"
 #include "control/monitor.h"
 #include "control/process.h"
 #include "control/qtest.h"
@@ -425,6 +426,8 @@ static int run_prepare(struct run *r, struct err *err)
 	dev_warn_unused_globals();
 	ret = run_monitors(r, err);
 	if (!ret)
+		ret = migrate_start_incoming(r->vm, err);
+	if (!ret)
 		ret = process_signals_watch(r->loop, run_quit_signal, run_stats, r);
 	if (!ret)
 		runtime_open(r->loop, r->vm);
@@ -438,6 +441,7 @@ static void run_destroy(struct run *r)
 	quit_vm = NULL;
 	runtime_close(r->loop);
 	qtest_destroy();
+	migrate_end();
 	monitor_destroy_all();
 	if (r->vm)
 		vm_destroy(r->vm);

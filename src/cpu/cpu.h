@@ -21,6 +21,7 @@
 
 struct vmclock;
 struct vcpu;
+struct chips;
 struct accel;
 
 /* Why a machine-wide change is asked for (from any thread). */
@@ -85,6 +86,9 @@ struct accel_irqchip {
 	int (*msi_route_update)(struct accel *a, int gsi, uint64_t addr, uint32_t data);
 	void (*msi_route_del)(struct accel *a, int gsi);
 	int (*irqfd)(struct accel *a, int gsi, int fd, bool assign);
+	/* Snapshots: the kernel's chips, LAPICs and 8254; after the vCPUs' set_state. Main thread, vCPUs stopped. */
+	int (*save)(struct accel *a, struct chips *c);
+	int (*load)(struct accel *a, const struct chips *c);
 	/* The HPET has taken ISA interrupt 0 over from the engine's 8254, or gives it back. Any thread. */
 	void (*pit_legacy)(struct accel *a, bool hpet);
 };
@@ -115,6 +119,16 @@ struct accel_ops {
 	/* Only while the vCPU is not inside vcpu_run. */
 	int (*get_state)(struct vcpu *v, struct cpu_state *s);
 	int (*set_state)(struct vcpu *v, const struct cpu_state *s);
+	/* A snapshot's state: can a CPU of this engine and model be in it? The caller has checked what is common. */
+	int (*check_state)(struct vcpu *v, const struct cpu_state *s, struct err *err);
+	/* The CPU model was replaced by a snapshot's, before a vCPU ran. */
+	int (*model_changed)(struct accel *a, struct err *err);
+	/*
+	 * The time the guest's kvmclock shows while it stands still, ns; and from there on. It can be a little ahead of
+	 * vmclock.
+	 */
+	uint64_t (*kvmclock_get)(struct accel *a);
+	void (*kvmclock_set)(struct accel *a, uint64_t ns);
 	/* Machine reset: what the engine itself models besides vCPUs (KVM's irqchips). vCPUs stopped. May be NULL. */
 	void (*reset)(struct accel *a);
 	/* CPUID entries of what this engine can do here; returns their number, 0 on failure (then *err is set).

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "base/state.h"
 
 struct cpuid_entry {
 	uint32_t leaf, subleaf;
@@ -53,6 +54,10 @@ int cpu_model_build(struct cpu_model *m, const char *text, const char *def, cons
 /* CPUID as this vCPU sees it: APIC id, topology, OSXSAVE from cr4, XSAVE size from xcr0. */
 void cpu_model_cpuid(const struct cpu_model *m, uint32_t apic_id, uint64_t cr4, uint64_t xcr0, uint64_t xss,
 		     uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
+/* Of struct cpu_model, without the topology. */
+extern const struct state cpu_model_state;
+/* A snapshot's model becomes *m, which must be able to give all of it (the topology stays). */
+int cpu_model_adopt(struct cpu_model *m, const struct cpu_model *saved, struct err *err);
 bool cpu_model_has(const struct cpu_model *m, const char *feature);
 /* The names -cpu takes, until NULL. */
 const char *cpu_model_name_at(size_t i);

@@ -90,6 +90,13 @@ void vmclock_set(struct vmclock *c, uint64_t ns, uint64_t tsc)
 	change_end(c);
 }
 
+void vmclock_restore(struct vmclock *c, uint64_t ns, uint64_t tsc, uint64_t tsc_khz, uint64_t wall_base_ns)
+{
+	vmclock_set(c, ns, tsc);
+	c->tsc_khz = tsc_khz;
+	c->wall_base_ns = wall_base_ns;
+}
+
 uint64_t vmclock_ns(const struct vmclock *c)
 {
 	uint64_t ns;

@@ -45,6 +45,8 @@ void vmclock_set(struct vmclock *c, uint64_t ns, uint64_t tsc);
 bool vmclock_step(struct vmclock *c, uint64_t ns, unsigned most);
 /* The earliest deadline of all timers, UINT64_MAX when none is armed. */
 uint64_t vmclock_next_deadline(struct vmclock *c);
+/* The same from another process: also the TSC's frequency and the wall clock at guest ns 0. Before the first start. */
+void vmclock_restore(struct vmclock *c, uint64_t ns, uint64_t tsc, uint64_t tsc_khz, uint64_t wall_base_ns);
 uint64_t vmclock_ns(const struct vmclock *c);  /* any thread */
 uint64_t vmclock_tsc(const struct vmclock *c); /* any thread */
 /* Host deadline (clock_raw_ns) of a guest time. While stopped: UINT64_MAX. */

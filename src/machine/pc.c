@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "bus/pci.h"
+#include "cpu/chips.h"
 #include "hw/ide/ide.h"
 #include "hw/pc/acpi_pm.h"
 #include "hw/pc/devices.h"
@@ -399,6 +400,26 @@ static void pc_reset(struct vm *vm)
 		irqchip_reset(pc_of(vm)->chip);
 }
 
+static struct dev *pc_pit(struct vm *vm)
+{
+	for (struct dev *d = vm->bus.devices; d; d = d->next)
+		if (d->ops == &pit_dev_ops)
+			return d;
+	return NULL;
+}
+
+static void pc_chips_save(struct vm *vm, struct chips *c)
+{
+	irqchip_save(pc_of(vm)->chip, c);
+	pit_chip_save(pc_pit(vm), &c->pit);
+}
+
+static void pc_chips_load(struct vm *vm, const struct chips *c)
+{
+	irqchip_load(pc_of(vm)->chip, c);
+	pit_chip_load(pc_pit(vm), &c->pit);
+}
+
 /* ---- before the hand-over: what firmware would do ------------------------ */
 
 static const uint8_t pc_pirq_irq[4] = {10, 10, 11, 11};
@@ -719,6 +740,8 @@ static const struct board_ops pc_board_ops = {
     .create = pc_create,
     .reset = pc_reset,
     .load = pc_load,
+    .chips_save = pc_chips_save,
+    .chips_load = pc_chips_load,
     .destroy = pc_destroy,
 };
 

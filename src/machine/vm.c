@@ -27,10 +27,16 @@ enum vm_run_state vm_state(const struct vm *vm)
 
 const char *vm_state_name(enum vm_run_state s)
 {
-	static const char *const names[] = {
-	    [VM_PRELAUNCH] = "prelaunch",	   [VM_RUNNING] = "running",	     [VM_PAUSED] = "paused",
-	    [VM_SHUTDOWN_STATE] = "shutdown",	   [VM_PANICKED] = "guest-panicked", [VM_IO_ERROR] = "io-error",
-	    [VM_INTERNAL_ERROR] = "internal-error"};
+	static const char *const names[] = {[VM_PRELAUNCH] = "prelaunch",
+					    [VM_RUNNING] = "running",
+					    [VM_PAUSED] = "paused",
+					    [VM_SHUTDOWN_STATE] = "shutdown",
+					    [VM_PANICKED] = "guest-panicked",
+					    [VM_IO_ERROR] = "io-error",
+					    [VM_INTERNAL_ERROR] = "internal-error",
+					    [VM_INMIGRATE] = "inmigrate",
+					    [VM_FINISH_MIGRATE] = "finish-migrate",
+					    [VM_POSTMIGRATE] = "postmigrate"};
 
 	return names[s];
 }
@@ -215,6 +221,10 @@ static const char host_reset[] = "host-qmp-system-reset";
 
 void vm_system_reset(struct vm *vm)
 {
+	if (vm->state == VM_INMIGRATE || vm->state == VM_FINISH_MIGRATE) {
+		log_warn("a machine that is being saved or loaded cannot be reset");
+		return;
+	}
 	if (vm->cfg->no_reboot) { /* as QEMU: any reset ends the machine */
 		emit_reason(vm, "SHUTDOWN", false, host_reset);
 		vm_quit(vm, 0);
@@ -232,8 +242,12 @@ void vm_start(struct vm *vm)
 {
 	struct err err = {0};
 
-	if (vm->state == VM_RUNNING || vm->quit)
+	if (vm->state == VM_RUNNING || vm->state == VM_FINISH_MIGRATE || vm->quit)
 		return;
+	if (vm->state == VM_INMIGRATE) {
+		vm->start_asked = true;
+		return;
+	}
 	if (!vm->loaded && reset_everything(vm, &err) < 0) {
 		log_error("%s", err.msg);
 		vm_quit(vm, 1);
@@ -248,6 +262,10 @@ void vm_start(struct vm *vm)
 
 void vm_stop(struct vm *vm, enum vm_run_state why)
 {
+	if (vm->state == VM_INMIGRATE && why == VM_PAUSED)
+		vm->start_asked = false;
+	if (vm->state == VM_INMIGRATE || vm->state == VM_FINISH_MIGRATE)
+		return;
 	if (vm->state != VM_RUNNING) {
 		if (vm->state != VM_PRELAUNCH || why == VM_SHUTDOWN_STATE)
 			vm->state = why;
@@ -262,6 +280,16 @@ void vm_stop(struct vm *vm, enum vm_run_state why)
 	clock_stop(vm);
 	vm->state = vm->stop_asked ? vm->stop_why : why;
 	vm_emit(vm, "STOP", NULL);
+}
+
+void vm_set_migrating(struct vm *vm, enum vm_run_state state)
+{
+	vm->state = state;
+}
+
+bool vm_starts_when_loaded(const struct vm *vm)
+{
+	return vm->start_asked;
 }
 
 void vm_powerdown(struct vm *vm)
@@ -435,7 +463,7 @@ struct vm *vm_create(const struct vm_config *cfg, struct loop *main_loop, struct
 	}
 	vm->cfg = cfg;
 	vm->loop = main_loop;
-	vm->state = VM_PRELAUNCH;
+	vm->state = cfg->incoming ? VM_INMIGRATE : VM_PRELAUNCH;
 	pthread_mutex_init(&vm->lock, NULL);
 	pthread_cond_init(&vm->cond, NULL);
 	vm_timeline_mark(vm, "machine");

@@ -20,7 +20,10 @@ enum vm_run_state {
 	VM_SHUTDOWN_STATE,
 	VM_PANICKED,
 	VM_IO_ERROR,
-	VM_INTERNAL_ERROR
+	VM_INTERNAL_ERROR,
+	VM_INMIGRATE,	   /* waits for a snapshot, or loads it */
+	VM_FINISH_MIGRATE, /* being saved */
+	VM_POSTMIGRATE	   /* saved: the guest may be running elsewhere */
 };
 
 struct vm_config {
@@ -38,6 +41,7 @@ struct vm_config {
 	uint8_t uuid_bytes[16];
 	char *boot;	/* -boot's text */
 	char *rtc_base; /* "utc", "localtime" or a date */
+	char *incoming; /* -incoming: the machine starts from a snapshot; its URI, or "defer" */
 	bool no_reboot, no_shutdown, start_paused, no_defaults, no_acpi, no_hpet;
 	char *serial[4]; /* chardev ids or NULL */
 	char **devices;	 /* -device texts in order */
@@ -61,6 +65,10 @@ void vm_destroy(struct vm *vm);
 void vm_start(struct vm *vm); /* cont */
 void vm_stop(struct vm *vm, enum vm_run_state why);
 void vm_system_reset(struct vm *vm);
+/* A snapshot is being saved or loaded: only this sets these states. Loaded: VM_PAUSED, and vm_start then goes on. */
+void vm_set_migrating(struct vm *vm, enum vm_run_state state);
+/* INMIGRATE: does the guest start by itself once it is loaded? vm_start during it says yes. */
+bool vm_starts_when_loaded(const struct vm *vm);
 void vm_powerdown(struct vm *vm); /* the ACPI power button */
 /* Ask from any thread (signal handlers excepted). */
 void vm_request(struct vm *vm, enum vm_request what, int status, const char *why);
@@ -108,6 +116,9 @@ struct board_ops {
 	void (*reset)(struct vm *vm);
 	/* After the resets: firmware or kernel and tables into RAM, CPU 0's state. */
 	int (*load)(struct vm *vm, struct err *err);
+	/* Snapshots: the interrupt chips and the 8254 where the engine has none. vCPUs stopped. May be NULL. */
+	void (*chips_save)(struct vm *vm, struct chips *c);
+	void (*chips_load)(struct vm *vm, const struct chips *c);
 	/* Also after a failed create; the vCPU threads have ended, the devices are gone. */
 	void (*destroy)(struct vm *vm);
 };

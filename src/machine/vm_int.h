@@ -51,6 +51,7 @@ struct vm {
 	bool loaded;		    /* the first reset has been done */
 	bool changing;		    /* pause_everything runs, and with it perhaps the main loop */
 	bool stop_asked;	    /* vm_stop was called meanwhile */
+	bool start_asked;	    /* vm_start was called while a snapshot was to be loaded */
 	enum vm_run_state stop_why; /* and this was its reason */
 
 	/* vm_threads.c's; under lock */

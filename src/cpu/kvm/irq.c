@@ -167,6 +167,8 @@ const struct accel_irqchip kvm_irqchip_ops = {
     .msi_route_update = kvm_msi_route_update,
     .msi_route_del = kvm_msi_route_del,
     .irqfd = kvm_irqfd,
+    .save = kvm_chips_save,
+    .load = kvm_chips_load,
     .pit_legacy = kvm_pit_legacy,
 };
 

@@ -353,7 +353,11 @@ static void kvm_clock_changed(struct accel *a, bool running)
 
 		if (k->tsc_offset_attr)
 			kvm_ioctl(kvm_vcpu_of(a->vcpu[i])->fd, KVM_SET_DEVICE_ATTR, &attr);
+		/* Its deadline was armed by the clock of before the start. */
+		if (k->restored && kvm_lapic_timers_rearm(kvm_vcpu_of(a->vcpu[i])) < 0)
+			log_warn("kvm: the APIC timer of vCPU %u was not set anew", i);
 	}
+	k->restored = false;
 	/* kvmclock follows the kernel's idea of the TSC's frequency: over days it may get a little ahead of
 	 * vmclock, and what the guest has seen must not come again. */
 	data.clock = MAX(vmclock_ns(a->cfg.clock), k->stopped_clock);
@@ -362,6 +366,28 @@ static void kvm_clock_changed(struct accel *a, bool running)
 	/* Tells the guest's watchdog that it did not run; refused while the guest has no kvmclock. */
 	for (unsigned i = 0; i < a->cfg.ncpus; i++)
 		kvm_ioctl_value(kvm_vcpu_of(a->vcpu[i])->fd, KVM_KVMCLOCK_CTRL, 0);
+}
+
+/* ---- snapshots -------------------------------------------------------------------- */
+
+static int kvm_model_changed(struct accel *a, struct err *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < a->cfg.ncpus && rc == 0; i++)
+		rc = kvm_vcpu_set_cpuid(kvm_vcpu_of(a->vcpu[i]), err);
+	return rc;
+}
+
+static uint64_t kvm_kvmclock_get(struct accel *a)
+{
+	return MAX(kvm_accel_of(a)->stopped_clock, vmclock_ns(a->cfg.clock));
+}
+
+static void kvm_kvmclock_set(struct accel *a, uint64_t ns)
+{
+	kvm_accel_of(a)->stopped_clock = ns;
+	kvm_accel_of(a)->restored = true;
 }
 
 static const struct counter kvm_counters[] = {
@@ -402,6 +428,9 @@ const struct accel_ops kvm_accel_ops = {
     .reset = kvm_reset,
     .supported_cpuid = kvm_supported_cpuid,
     .clock_changed = kvm_clock_changed,
+    .model_changed = kvm_model_changed,
+    .kvmclock_get = kvm_kvmclock_get,
+    .kvmclock_set = kvm_kvmclock_set,
     .sync_dirty = kvm_sync_dirty,
     .counters = kvm_vcpu_counters,
     .accel_counters = kvm_counters,

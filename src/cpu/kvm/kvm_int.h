@@ -45,9 +45,10 @@ struct kvm_accel {
 	/* as the kernel made them, for reset */
 	struct kvm_irqchip chip[3];
 	struct kvm_pit_state2 pit;
-	uint64_t stopped_clock;							 /* kvmclock at the last stop, ns */
-	bool any_length;							 /* ioeventfds without a length */
-	bool tsc_offset_attr;							 /* KVM_VCPU_TSC_OFFSET works */
+	uint64_t stopped_clock; /* kvmclock at the last stop, ns */
+	bool restored;		/* from a snapshot, and not started yet */
+	bool any_length;	/* ioeventfds without a length */
+	bool tsc_offset_attr;	/* KVM_VCPU_TSC_OFFSET works */
 	uint64_t n_irqfds, n_ioeventfds, n_msi_sent, n_irq_line, n_slot_changes; /* under lock or atomic */
 };
 
@@ -89,7 +90,13 @@ int kvm_irq_init(struct kvm_accel *k, struct err *err);
 int kvm_doorbell(struct accel *a, bool port, uint64_t addr, unsigned size, bool match, uint64_t value, int fd,
 		 bool assign);
 
+/* chips.c */
+int kvm_chips_save(struct accel *a, struct chips *c);
+int kvm_chips_load(struct accel *a, const struct chips *c);
+int kvm_lapic_timers_rearm(struct kvm_vcpu *kv);
+
 /* vcpu.c */
+int kvm_vcpu_set_cpuid(struct kvm_vcpu *kv, struct err *err);
 struct vcpu *kvm_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, struct err *err);
 void kvm_vcpu_destroy(struct vcpu *v);
 int kvm_vcpu_run(struct vcpu *v);

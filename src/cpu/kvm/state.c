@@ -285,7 +285,8 @@ static int events_get(struct kvm_vcpu *kv, struct cpu_state *s)
 	if (rc < 0)
 		return rc;
 	s->int_shadow = e.interrupt.shadow;
-	s->nmi_blocked = e.nmi.masked;
+	/* One that did not get in is as if it had not been sent into the guest. */
+	s->nmi_blocked = e.nmi.masked && !e.nmi.injected;
 	s->nmi_pending = e.nmi.pending || e.nmi.injected;
 	s->exc_pending = e.exception.injected;
 	s->exc_vector = e.exception.nr;

@@ -51,8 +51,9 @@ static void kick_signal_install(void)
 
 /* ---- creation ------------------------------------------------------------------ */
 
-static int cpuid_set(struct kvm_vcpu *kv, const struct cpu_model *m, struct err *err)
+int kvm_vcpu_set_cpuid(struct kvm_vcpu *kv, struct err *err)
 {
+	const struct cpu_model *m = kv->v.accel->cfg.model;
 	struct {
 		struct kvm_cpuid2 head;
 		struct kvm_cpuid_entry2 entry[CPU_MODEL_MAX_ENTRIES];
@@ -114,7 +115,7 @@ struct vcpu *kvm_vcpu_create(struct accel *a, unsigned index, uint32_t apic_id, 
 			index);
 		goto fail;
 	}
-	if (cpuid_set(kv, a->cfg.model, err) < 0)
+	if (kvm_vcpu_set_cpuid(kv, err) < 0)
 		goto fail;
 	rc = kvm_ioctl(kv->fd, KVM_GET_LAPIC, &kv->lapic_reset);
 	if (rc < 0) {

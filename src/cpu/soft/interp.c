@@ -444,6 +444,13 @@ int interp_run(struct soft_cpu *c, unsigned max_insns)
 	return 0;
 }
 
+void interp_model_changed(struct soft_cpu *c)
+{
+	isa_init(c, c->blocks->info.isa);
+	c->blocks->info.amd_branches = isa_vendor_is_amd(c);
+	c->blocks->info.lzcnt = isa_has_lzcnt(c);
+}
+
 int interp_init(struct soft_cpu *c, struct err *err)
 {
 	struct block_cache *bc = mmap(NULL, sizeof(*bc), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -458,9 +465,7 @@ int interp_init(struct soft_cpu *c, struct err *err)
 		return ret;
 	}
 	c->blocks = bc;
-	isa_init(c, bc->info.isa);
-	bc->info.amd_branches = isa_vendor_is_amd(c);
-	bc->info.lzcnt = isa_has_lzcnt(c);
+	interp_model_changed(c);
 	ret = stub_init(c, err);
 	if (ret)
 		interp_fini(c);

@@ -44,7 +44,7 @@ static void origin(struct soft_accel *a, uint64_t *tsc, uint64_t *ns)
 {
 	pthread_mutex_lock(&a->lock);
 	if (!a->clock_origin_set) {
-		a->clock_origin_ns = vmclock_ns(a->a.cfg.clock);
+		a->clock_origin_ns = vmclock_ns(a->a.cfg.clock) + a->clock_ahead_ns;
 		a->clock_origin_tsc = vmclock_tsc(a->a.cfg.clock);
 		a->clock_origin_set = true;
 	}

@@ -734,17 +734,23 @@ int mmu_fetch(struct soft_cpu *c, uint64_t lin, uint64_t *page_index, const uint
 
 /* ---- life ------------------------------------------------------------------------ */
 
-int mmu_init(struct soft_cpu *c, struct err *err)
+void mmu_model_changed(struct soft_cpu *c)
 {
 	const struct cpu_model *model = c->v.accel->cfg.model;
 	unsigned phys = model && model->phys_bits ? model->phys_bits : 40;
+
+	c->mmu->walk.reserved = mmu_reserved_bits(phys);
+	c->mmu->walk.have_1g = !model || cpu_model_has(model, "pdpe1gb");
+}
+
+int mmu_init(struct soft_cpu *c, struct err *err)
+{
 	struct mmu_private *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return err_set(err, -ENOMEM, "no memory for the TLB of CPU %u", c->v.index);
 	c->mmu = m;
-	m->walk.reserved = mmu_reserved_bits(phys);
-	m->walk.have_1g = !model || cpu_model_has(model, "pdpe1gb");
+	mmu_model_changed(c);
 	/* Zeroed memory is an empty TLB (generation 0 is nobody's) but at index 0. */
 	for (unsigned i = 0; i < N_ENTRIES; i += TLB_SIZE)
 		(&c->tlb[0][0][0])[i].tag = TLB_TAG_INVALID(0);

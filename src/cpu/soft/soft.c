@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cpu/soft/jit.h"
 #include "cpu/soft/lockstep.h"
+#include "cpu/soft/mmu.h"
 #include "cpu/soft/native.h"
 #include "cpu/soft/run.h"
 #include "cpu/soft/sys.h"
@@ -222,8 +223,8 @@ static int soft_get_state(struct vcpu *v, struct cpu_state *s)
 
 	*s = c->s;
 	s->cr8 = sys_host(c)->tpr_get(sys_host(c)->opaque, v->index);
-	/* Every component's area is valid while the CPU runs; say so in the image. */
-	st64le(s->xsave + XSTATE_BV, s->xcr0);
+	/* Every component's area is valid while the CPU runs; say so in the image. SSE is there without XSAVE too. */
+	st64le(s->xsave + XSTATE_BV, s->xcr0 | 3);
 	return 0;
 }
 
@@ -260,8 +261,50 @@ static int soft_set_state(struct vcpu *v, const struct cpu_state *s)
 	mmu_switch_cr3(c, s->cr3, false);
 	mmu_flush_all(c);
 	soft_mode_changed(c);
+	if (c->paging)
+		mmu_load_pdptes(c);
 	soft_debug_changed(c);
 	return 0;
+}
+
+/* ---- snapshots ----------------------------------------------------------------------- */
+
+static int soft_check_state(struct vcpu *v, const struct cpu_state *s, struct err *err)
+{
+	if (s->cr4 & ~sys_cr4_allowed(soft_cpu_of(v)))
+		return err_set(err, -ENOTSUP, "the guest uses CPU features (CR4 0x%llx) that this CPU model has not",
+			       (unsigned long long)(s->cr4 & ~sys_cr4_allowed(soft_cpu_of(v))));
+	return 0;
+}
+
+static int soft_model_changed(struct accel *a, struct err *err)
+{
+	for (unsigned i = 0; i < a->cfg.ncpus; i++) {
+		struct soft_cpu *c = soft_cpu_of(a->vcpu[i]);
+
+		c->vendor_intel = soft_vendor_intel(a->cfg.model);
+		mmu_model_changed(c);
+		interp_model_changed(c);
+		soft_mode_changed(c);
+	}
+	return 0;
+}
+
+/* kvmclock is vmclock, unless it was behind the clock of another engine. */
+static uint64_t soft_kvmclock_get(struct accel *a)
+{
+	return vmclock_ns(a->cfg.clock) + ((struct soft_accel *)(void *)a)->clock_ahead_ns;
+}
+
+static void soft_kvmclock_set(struct accel *a, uint64_t ns)
+{
+	const uint64_t now = vmclock_ns(a->cfg.clock);
+	struct soft_accel *s = (struct soft_accel *)(void *)a;
+
+	s->clock_ahead_ns = ns > now ? ns - now : 0;
+	s->clock_origin_set = false;
+	for (unsigned i = 0; i < a->cfg.ncpus; i++)
+		kvmclock_write_time(soft_cpu_of(a->vcpu[i]));
 }
 
 static void soft_clock_changed(struct accel *a, bool running)
@@ -371,6 +414,10 @@ const struct accel_ops soft_accel_ops = {
     .get_state = soft_get_state,
     .set_state = soft_set_state,
     .clock_changed = soft_clock_changed,
+    .check_state = soft_check_state,
+    .model_changed = soft_model_changed,
+    .kvmclock_get = soft_kvmclock_get,
+    .kvmclock_set = soft_kvmclock_set,
     .sync_dirty = soft_sync_dirty,
     .counters = soft_counters,
 };

@@ -327,6 +327,7 @@ static inline uint64_t mmu_fetch_hit(struct soft_cpu *c, uint64_t lin)
 	return e->tag == (lin & PAGE_MASK) ? lin + e->addend : 0;
 }
 int mmu_init(struct soft_cpu *c, struct err *err);
+void mmu_model_changed(struct soft_cpu *c);
 void mmu_fini(struct soft_cpu *c);
 
 /* ---- linear addresses --------------------------------------------------- */
@@ -380,6 +381,7 @@ int interp_step(struct soft_cpu *c);
  * recorded. */
 const struct insn *interp_peek(struct soft_cpu *c);
 int interp_init(struct soft_cpu *c, struct err *err);
+void interp_model_changed(struct soft_cpu *c); /* before it decoded anything */
 void interp_fini(struct soft_cpu *c);
 
 /* ---- exc.c: delivery ------------------------------------------------------ */
@@ -464,6 +466,7 @@ struct soft_accel {
 	pthread_mutex_t exclusive; /* exclusive.c */
 	atomic_bool exclusive_wanted;
 	bool clock_origin_set;
+	uint64_t clock_ahead_ns; /* of vmclock: kvmclock of an engine that a snapshot came from */
 	struct mem_listener listener;
 	uint64_t code_pages; /* what the code map covers */
 	int thread;	     /* property */

@@ -65,7 +65,7 @@ static int write_cr0(struct soft_cpu *c, uint64_t val)
 	return INSN_END;
 }
 
-static uint64_t cr4_allowed(const struct soft_cpu *c)
+uint64_t sys_cr4_allowed(const struct soft_cpu *c)
 {
 	static const struct {
 		uint64_t bit;
@@ -87,7 +87,7 @@ static int write_cr4(struct soft_cpu *c, uint64_t val)
 
 	if (val == old)
 		return INSN_NEXT;
-	if ((val & ~cr4_allowed(c)) || (sys_long(c) && !(val & CR4_PAE)))
+	if ((val & ~sys_cr4_allowed(c)) || (sys_long(c) && !(val & CR4_PAE)))
 		return sys_gp0(c);
 	if (((val & ~old) & CR4_PCIDE) && (!sys_long(c) || (c->s.cr3 & 0xfff)))
 		return sys_gp0(c);

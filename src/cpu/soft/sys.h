@@ -163,4 +163,7 @@ void kvmclock_write_wall(struct soft_cpu *c, uint64_t gpa);
 /* ---- cpuid.c ---- */
 bool soft_vendor_intel(const struct cpu_model *m);
 
+/* CR4 bits this CPU's model has. */
+uint64_t sys_cr4_allowed(const struct soft_cpu *c);
+
 #endif

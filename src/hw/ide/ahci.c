@@ -7,6 +7,8 @@
  */
 #include "hw/ide/ahci.h"
 
+#include <errno.h>
+
 #include "base/util.h"
 #include "hw/ide/controllers.h"
 
@@ -181,6 +183,35 @@ static const struct counter ahci_counters[] = {
     {0},
 };
 
+static const struct state_field port_fields[] = {
+    STATE_INT(struct ahci_port, list),	 STATE_INT(struct ahci_port, fis),   STATE_INT(struct ahci_port, is),
+    STATE_INT(struct ahci_port, ie),	 STATE_INT(struct ahci_port, cmd),   STATE_INT(struct ahci_port, tfd),
+    STATE_INT(struct ahci_port, sig),	 STATE_INT(struct ahci_port, sctl),  STATE_INT(struct ahci_port, serr),
+    STATE_INT(struct ahci_port, sact),	 STATE_INT(struct ahci_port, ci),    STATE_INT(struct ahci_port, halted),
+    STATE_INT(struct ahci_port, header), STATE_INT(struct ahci_port, moved), {0},
+};
+static const struct state_field ahci_fields[] = {
+    STATE_INT(struct ahci, ghc), STATE_INT(struct ahci, is), STATE_STRUCTS(struct ahci, port, port_fields), {0}};
+
+/* A command runs by itself: with the host idle, none is under way. */
+static int ahci_pre_save(void *obj, struct err *err)
+{
+	const struct ahci *h = obj;
+
+	for (unsigned i = 0; i < AHCI_PORTS; i++)
+		if (h->port[i].slot >= 0 || h->port[i].pending || h->port[i].ncq_inflight)
+			return err_set(err, -EAGAIN,
+				       "a command of port %u is in flight, or failed and waits for 'cont'", i);
+	return 0;
+}
+
+static const struct state ahci_state = {.name = "ahci",
+					.version = 1,
+					.min_version = 1,
+					.parent = &pci_state,
+					.fields = ahci_fields,
+					.pre_save = ahci_pre_save};
+
 #define AHCI_DEVICE(symbol, type_name)                                                                                 \
 	const struct dev_ops symbol = {                                                                                \
 	    .type = {.name = type_name,                                                                                \
@@ -194,6 +225,7 @@ static const struct counter ahci_counters[] = {
 	    .reset = ahci_reset,                                                                                       \
 	    .pause = ahci_pause,                                                                                       \
 	    .resume = ahci_resume,                                                                                     \
+	    .state = &ahci_state,                                                                                      \
 	    .counters = ahci_counters,                                                                                 \
 	}
 

@@ -109,7 +109,8 @@ struct ata_dev {
 	uint32_t trim_at, trim_end;
 	uint8_t cdb[16];
 	struct mmc mmc;
-	uint8_t *buf; /* ATA_BUF_SIZE */
+	uint8_t *buf;		    /* ATA_BUF_SIZE */
+	bool saved_cmd, saved_trim; /* in snapshots: cmd and received are not NULL */
 
 	/* host I/O: one request at a time (NCQ has its own) */
 	enum ata_work work;
@@ -151,7 +152,13 @@ void ata_end(struct ata_dev *d, uint8_t error);
 /* DMA hit something that is not RAM. */
 void ata_dma_fault(struct ata_dev *d);
 
+/* Snapshots: the fields, and what comes before and after. */
+extern const struct state_field ata_state_fields[];
+int ata_pre_save(struct ata_dev *d, struct err *err);
+int ata_post_load(struct ata_dev *d, struct err *err);
+
 /* Between the files of the device. */
+void ata_trim_received(struct ata_dev *d);
 void ata_work(struct ata_dev *d, enum ata_work work);
 void ata_submit(struct ata_dev *d, enum block_op op, uint64_t offset, uint64_t len,
 		void (*done)(struct ata_dev *, int));

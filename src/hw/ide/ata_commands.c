@@ -160,7 +160,7 @@ static void trim_next(struct ata_dev *d, int ret)
 	ata_end(d, ret ? ATA_ER_ABRT | ATA_SR_DF : 0);
 }
 
-static void trim_received(struct ata_dev *d)
+void ata_trim_received(struct ata_dev *d)
 {
 	trim_next(d, 0);
 }
@@ -175,7 +175,7 @@ static void cmd_data_set(struct ata_dev *d)
 	}
 	d->trim_at = 0;
 	d->trim_end = count * ATA_SECTOR;
-	d->received = trim_received;
+	d->received = ata_trim_received;
 	ata_data(d, ATA_DMA, false, d->trim_end);
 }
 

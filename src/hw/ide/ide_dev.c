@@ -273,6 +273,31 @@ static const struct counter ide_dev_counters[] = {
     {0},
 };
 
+static const struct state_field ide_dev_fields[] = {STATE_ONE(struct ide_dev, ata, ata_state_fields), {0}};
+
+static int ide_dev_pre_save(void *obj, struct err *err)
+{
+	return ata_pre_save(&((struct ide_dev *)obj)->ata, err);
+}
+
+static int ide_dev_post_load(void *obj, struct err *err)
+{
+	struct ata_dev *a = &((struct ide_dev *)obj)->ata;
+	const struct ide_channel *c = a->port;
+
+	/* A packet goes to a small buffer: only twelve bytes of it can be awaited. */
+	if (!a->sata && a->regs.status & ATA_SR_DRQ && a->proto == ATA_NO_DATA && c->pio_end > MMC_CDB_LEN)
+		return err_set(err, -EINVAL, "impossible state of a packet: the snapshot is corrupted");
+	return ata_post_load(a, err);
+}
+
+static const struct state ide_dev_state = {.name = "ata",
+					   .version = 1,
+					   .min_version = 1,
+					   .fields = ide_dev_fields,
+					   .pre_save = ide_dev_pre_save,
+					   .post_load = ide_dev_post_load};
+
 #define IDE_DEVICE(symbol, type_name, type_about, type_props, realize_fn)                                              \
 	const struct dev_ops symbol = {                                                                                \
 	    .type = {.name = type_name, .about = type_about, .size = sizeof(struct ide_dev), .props = type_props},     \
@@ -283,6 +308,7 @@ static const struct counter ide_dev_counters[] = {
 	    .reset = ide_dev_reset,                                                                                    \
 	    .pause = ide_dev_pause,                                                                                    \
 	    .resume = ide_dev_resume,                                                                                  \
+	    .state = &ide_dev_state,                                                                                   \
 	    .counters = ide_dev_counters,                                                                              \
 	}
 

@@ -92,6 +92,26 @@ static void piix3_ide_unrealize(struct dev *d)
 	pci_unregister(&s->pci);
 }
 
+static const struct state_field bm_fields[] = {
+    STATE_INT(struct ide_bm, command), STATE_INT(struct ide_bm, status),
+    STATE_INT(struct ide_bm, table),   STATE_INT_MAX(struct ide_bm, at, 0xffff),
+    STATE_INT(struct ide_bm, addr),    STATE_INT_MAX(struct ide_bm, left, 0x10000),
+    STATE_INT(struct ide_bm, last),    {0},
+};
+static const struct state_field channel_fields[] = {
+    STATE_INT(struct ide_channel, control_reg),
+    STATE_INT(struct ide_channel, select),
+    STATE_INT(struct ide_channel, interrupt),
+    STATE_INT(struct ide_channel, level),
+    STATE_INT_MAX(struct ide_channel, pio_at, ATA_BUF_SIZE),
+    STATE_INT_MAX(struct ide_channel, pio_end, ATA_BUF_SIZE),
+    STATE_ONE(struct ide_channel, bm, bm_fields),
+    {0},
+};
+static const struct state_field piix3_ide_fields[] = {STATE_STRUCTS(struct piix3_ide, channel, channel_fields), {0}};
+static const struct state piix3_ide_state = {
+    .name = "piix3-ide", .version = 1, .min_version = 1, .parent = &pci_state, .fields = piix3_ide_fields};
+
 static const struct counter piix3_ide_counters[] = {
     {"primary_interrupts", offsetof(struct piix3_ide, channel[0].interrupts), "interrupts of the first channel"},
     {"secondary_interrupts", offsetof(struct piix3_ide, channel[1].interrupts), "interrupts of the second channel"},
@@ -107,5 +127,6 @@ const struct dev_ops piix3_ide_ops = {
     .realize = piix3_ide_realize,
     .unrealize = piix3_ide_unrealize,
     .reset = piix3_ide_reset,
+    .state = &piix3_ide_state,
     .counters = piix3_ide_counters,
 };

@@ -220,6 +220,7 @@ static void nvme_unrealize(struct dev *d)
 	nvme_abandon(n);
 	nvme_queues_clear(n);
 	pci_unregister(&n->pci);
+	free(n->saved);
 	block_set_writeback(n->drive->node, n->drive_writeback);
 	n->drive->claimed = false;
 }
@@ -308,5 +309,6 @@ const struct dev_ops nvme_ops = {
     .reset = nvme_reset,
     .pause = nvme_pause,
     .resume = nvme_resume,
+    .state = &nvme_state,
     .counters = nvme_counters,
 };

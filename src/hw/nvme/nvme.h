@@ -66,6 +66,12 @@ struct nvme_sq {
 	uint32_t inflight;    /* of these, with the host */
 };
 
+/* An ended command that waits in a completion queue's list, as a snapshot keeps it. */
+struct nvme_waiting {
+	uint16_t sqid, cid, status;
+	uint32_t result;
+};
+
 struct nvme_req {
 	struct nvme *n;
 	struct nvme_req *next;
@@ -102,6 +108,8 @@ struct nvme {
 	uint32_t features[16]; /* by feature number */
 	bool wce;
 	struct disk_errors errors;
+	struct nvme_waiting *saved; /* in snapshots: what waits for room, all queues */
+	uint32_t nsaved;
 	uint64_t commands, interrupts; /* counters */
 };
 
@@ -128,6 +136,9 @@ uint16_t nvme_admin(struct nvme *n, const uint8_t *cmd, uint32_t *result);
 uint16_t nvme_io(struct nvme *n, uint16_t sqid, const uint8_t *cmd, struct nvme_req **out);
 /* The host is done with one step; true: the request has another one ready. */
 bool nvme_io_next(struct nvme_req *r);
+
+/* nvme_state.c */
+extern const struct state nvme_state;
 
 extern const struct dev_ops nvme_ops;
 

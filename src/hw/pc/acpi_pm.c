@@ -294,6 +294,36 @@ static void acpi_pm_unrealize(struct dev *d)
 	pci_unregister(&s->pci);
 }
 
+static const struct state_field acpi_pm_fields[] = {
+    STATE_INT(struct acpi_pm, sts),
+    STATE_INT(struct acpi_pm, en),
+    STATE_INT(struct acpi_pm, cnt),
+    STATE_INT(struct acpi_pm, gpe_sts),
+    STATE_INT(struct acpi_pm, gpe_en),
+    STATE_INT(struct acpi_pm, toggle_tick),
+    STATE_INT(struct acpi_pm, apm_cnt),
+    STATE_INT(struct acpi_pm, apm_sts),
+    STATE_INT(struct acpi_pm, timer.guest_deadline),
+    {0},
+};
+
+static int acpi_pm_post_load(void *obj, struct err *err)
+{
+	struct acpi_pm *s = obj;
+
+	pthread_mutex_lock(&s->pci.dev.lock);
+	acpi_pm_config_written(&s->pci, ACPI_PM_CONFIG_BASE, 4);
+	pthread_mutex_unlock(&s->pci.dev.lock);
+	return 0;
+}
+
+static const struct state acpi_pm_state = {.name = "acpi-pm",
+					   .version = 1,
+					   .min_version = 1,
+					   .parent = &pci_state,
+					   .fields = acpi_pm_fields,
+					   .post_load = acpi_pm_post_load};
+
 const struct dev_ops acpi_pm_ops = {
     .type = {.name = "PIIX4_PM",
 	     .about = "ACPI power management of the pc board",
@@ -303,4 +333,5 @@ const struct dev_ops acpi_pm_ops = {
     .realize = acpi_pm_realize,
     .unrealize = acpi_pm_unrealize,
     .reset = acpi_pm_reset,
+    .state = &acpi_pm_state,
 };

@@ -108,6 +108,7 @@ const struct dev_ops debugcon_dev_ops = {
     .user_creatable = true,
     .realize = debugcon_realize,
     .unrealize = debugcon_unrealize,
+    .state = &state_none,
     .counters = debugcon_counters,
 };
 
@@ -175,6 +176,7 @@ const struct dev_ops debug_exit_dev_ops = {
     .user_creatable = true,
     .realize = debug_exit_realize,
     .unrealize = debug_exit_unrealize,
+    .state = &state_none,
 };
 
 /* ---- pvpanic: reading lists the events, writing reports them ---------------- */
@@ -250,4 +252,5 @@ const struct dev_ops pvpanic_dev_ops = {
     .user_creatable = true,
     .realize = pvpanic_realize,
     .unrealize = pvpanic_unrealize,
+    .state = &state_none,
 };

@@ -38,4 +38,9 @@ void rtc_set_cmos(struct dev *rtc, uint8_t index, uint8_t value);
 /* The memory sizes of CMOS (15h-18h, 30h-35h, 5bh-5dh), in bytes of RAM below and above 4 GiB. */
 void rtc_set_memory(struct dev *rtc, uint64_t below_4g, uint64_t above_4g);
 
+/* Snapshots keep the 8254 with the chips of the CPU engine, some of which have their own. Main thread. */
+struct pit_chip;
+void pit_chip_save(struct dev *d, struct pit_chip *s);
+void pit_chip_load(struct dev *d, const struct pit_chip *s);
+
 #endif

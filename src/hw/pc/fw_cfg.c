@@ -346,10 +346,15 @@ static int fw_cfg_realize(struct dev *d, struct err *err)
 	return 0;
 }
 
+static const struct state_field fw_cfg_fields[] = {
+    STATE_INT(struct fw_cfg, key), STATE_INT(struct fw_cfg, offset), STATE_INT(struct fw_cfg, dma_addr), {0}};
+static const struct state fw_cfg_state = {.name = "fw_cfg", .version = 1, .min_version = 1, .fields = fw_cfg_fields};
+
 const struct dev_ops fw_cfg_ops = {
     .type = {.name = "fw_cfg_io", .about = "firmware configuration device", .size = sizeof(struct fw_cfg)},
     .bus_kind = DEV_BUS_SYSTEM,
     .realize = fw_cfg_realize,
     .unrealize = fw_cfg_unrealize,
     .reset = fw_cfg_reset,
+    .state = &fw_cfg_state,
 };

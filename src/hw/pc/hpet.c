@@ -405,6 +405,36 @@ static void hpet_unrealize(struct dev *d)
 		vmtimer_fini(&s->timer[i].timer);
 }
 
+static const struct state_field hpet_timer_fields[] = {
+    STATE_INT(struct hpet_timer, config),
+    STATE_INT(struct hpet_timer, comparator),
+    STATE_INT(struct hpet_timer, period),
+    STATE_INT(struct hpet_timer, fire),
+    STATE_INT(struct hpet_timer, timer.guest_deadline),
+    {0},
+};
+static const struct state_field hpet_fields[] = {
+    STATE_INT_MAX(struct hpet, config, CONFIG_ENABLE | CONFIG_LEGACY),
+    STATE_INT_MAX(struct hpet, status, BIT(HPET_TIMERS) - 1),
+    STATE_INT(struct hpet, counter),
+    STATE_STRUCTS(struct hpet, timer, hpet_timer_fields),
+    {0},
+};
+
+/* Capabilities are ours. That ISA interrupts 0 and 8 were taken over, their owners have saved themselves. */
+static int hpet_post_load(void *obj, struct err *err)
+{
+	struct hpet *s = obj;
+
+	for (unsigned i = 0; i < HPET_TIMERS; i++)
+		s->timer[i].config =
+		    (s->timer[i].config & TN_WRITABLE) | TN_ROUTES << 32 | TN_PERIODIC_CAP | TN_64BIT_CAP;
+	return 0;
+}
+
+static const struct state hpet_state = {
+    .name = "hpet", .version = 1, .min_version = 1, .fields = hpet_fields, .post_load = hpet_post_load};
+
 static const struct counter hpet_counters[] = {
     {"irqs", offsetof(struct hpet, irqs), "timer interrupts raised"},
     {0},
@@ -416,5 +446,6 @@ const struct dev_ops hpet_dev_ops = {
     .realize = hpet_realize,
     .unrealize = hpet_unrealize,
     .reset = hpet_reset,
+    .state = &hpet_state,
     .counters = hpet_counters,
 };

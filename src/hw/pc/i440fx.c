@@ -149,6 +149,11 @@ static void i440fx_unrealize(struct dev *d)
 	pthread_mutex_destroy(&s->config_lock);
 }
 
+static const struct state_field i440fx_fields[] = {
+    STATE_INT(struct i440fx, config_address), STATE_INT(struct i440fx, rcr), {0}};
+static const struct state i440fx_state = {
+    .name = "i440fx", .version = 1, .min_version = 1, .parent = &pci_state, .fields = i440fx_fields};
+
 const struct dev_ops i440fx_ops = {
     .type = {.name = "i440FX",
 	     .about = "host bridge of the pc board",
@@ -158,4 +163,5 @@ const struct dev_ops i440fx_ops = {
     .realize = i440fx_realize,
     .unrealize = i440fx_unrealize,
     .reset = i440fx_reset,
+    .state = &i440fx_state,
 };

@@ -62,7 +62,7 @@ struct i8042 {
 	uint8_t command; /* that waits for its data byte; 0: none */
 	bool last_was_command;
 	uint8_t head, len;
-	struct {
+	struct i8042_answer {
 		uint8_t byte, status; /* STATUS_AUX, STATUS_TIMEOUT */
 	} queue[I8042_QUEUE];
 };
@@ -233,16 +233,19 @@ static void i8042_unrealize(struct dev *d)
 	ports_unmap(d->bus->ports, &s->data_region);
 }
 
+static const struct state_field i8042_answer_fields[] = {
+    STATE_INT(struct i8042_answer, byte), STATE_INT(struct i8042_answer, status), {0}};
 static const struct state_field i8042_fields[] = {
-    {"ccb", offsetof(struct i8042, ccb), 1},
-    {"outport", offsetof(struct i8042, outport), 1},
-    {"command", offsetof(struct i8042, command), 1},
-    {"head", offsetof(struct i8042, head), 1},
-    {"len", offsetof(struct i8042, len), 1},
-    {"queue", offsetof(struct i8042, queue), 2 * I8042_QUEUE},
+    STATE_INT(struct i8042, ccb),
+    STATE_INT(struct i8042, outport),
+    STATE_INT(struct i8042, command),
+    STATE_INT(struct i8042, last_was_command),
+    STATE_INT_MAX(struct i8042, head, I8042_QUEUE - 1),
+    STATE_INT_MAX(struct i8042, len, I8042_QUEUE),
+    STATE_STRUCTS(struct i8042, queue, i8042_answer_fields),
     {0},
 };
-static const struct state i8042_state = {.version = 1, .min_version = 1, .fields = i8042_fields};
+static const struct state i8042_state = {.name = "i8042", .version = 1, .min_version = 1, .fields = i8042_fields};
 
 const struct dev_ops i8042_dev_ops = {
     .type = {.name = "i8042", .about = "keyboard controller without devices", .size = sizeof(struct i8042)},
@@ -303,8 +306,8 @@ static void port92_unrealize(struct dev *d)
 	ports_unmap(d->bus->ports, &container_of(d, struct port92, dev)->region);
 }
 
-static const struct state_field port92_fields[] = {{"val", offsetof(struct port92, val), 1}, {0}};
-static const struct state port92_state = {.version = 1, .min_version = 1, .fields = port92_fields};
+static const struct state_field port92_fields[] = {STATE_INT_MAX(struct port92, val, 3), {0}};
+static const struct state port92_state = {.name = "port92", .version = 1, .min_version = 1, .fields = port92_fields};
 
 const struct dev_ops port92_dev_ops = {
     .type = {.name = "port92", .about = "A20 and fast reset", .size = sizeof(struct port92)},

@@ -10,6 +10,7 @@
  */
 #include "base/clock.h"
 #include "base/util.h"
+#include "cpu/chips.h"
 #include "hw/pc/devices.h"
 
 #define PIT_HZ 1193182ull
@@ -462,22 +463,69 @@ static void pit_unrealize(struct dev *d)
 	vmtimer_fini(&s->timer);
 }
 
-static const struct state_field pit_fields[] = {
-    {"counter", offsetof(struct pit, counter), sizeof(((struct pit *)0)->counter)},
-    {"port61", offsetof(struct pit, port61), 1},
-    {"edge", offsetof(struct pit, edge), 8},
-    {"irq_enabled", offsetof(struct pit, irq_enabled), 1},
-    {0},
-};
+/* ---- snapshots ------------------------------------------------------------------------ */
 
-static int pit_post_load(struct dev *d, unsigned version)
+void pit_chip_save(struct dev *d, struct pit_chip *s)
 {
-	pit_arm(container_of(d, struct pit, dev));
-	return 0;
+	struct pit *p = container_of(d, struct pit, dev);
+	const uint64_t now = pit_ticks(p);
+
+	for (unsigned i = 0; i < 3; i++) {
+		const struct pit_counter *c = &p->counter[i];
+
+		s->channel[i] = (struct pit_channel){.mode = c->mode,
+						     .rw = c->rw,
+						     .bcd = c->bcd,
+						     .gate = c->gate,
+						     .loaded = c->loaded,
+						     .counting = c->counting,
+						     .write_high = c->write_high,
+						     .read_high = c->read_high,
+						     .count_latched = c->count_latched,
+						     .status_latched = c->status_latched,
+						     .write_low = c->write_low,
+						     .status_latch = c->status_latch,
+						     .count_latch = c->count_latch,
+						     .reload = c->reload,
+						     .next_reload = c->next_reload,
+						     .elapsed = pit_elapsed(c, now)};
+	}
+	s->port61 = p->port61;
+	s->irq_enabled = p->irq_enabled;
 }
 
-static const struct state pit_state = {
-    .version = 1, .min_version = 1, .fields = pit_fields, .post_load = pit_post_load};
+/* The line's level is loaded with the interrupt controllers. */
+void pit_chip_load(struct dev *d, const struct pit_chip *s)
+{
+	struct pit *p = container_of(d, struct pit, dev);
+	const uint64_t now = pit_ticks(p);
+
+	for (unsigned i = 0; i < 3; i++) {
+		const struct pit_channel *c = &s->channel[i];
+
+		p->counter[i] = (struct pit_counter){.mode = c->mode,
+						     .rw = c->rw,
+						     .bcd = c->bcd,
+						     .gate = c->gate,
+						     .loaded = c->loaded,
+						     .counting = c->counting,
+						     .write_high = c->write_high,
+						     .read_high = c->read_high,
+						     .count_latched = c->count_latched,
+						     .status_latched = c->status_latched,
+						     .write_low = c->write_low,
+						     .status_latch = c->status_latch,
+						     .count_latch = c->count_latch,
+						     .reload = c->reload,
+						     .next_reload = c->next_reload,
+						     .start = now - c->elapsed,
+						     .held = c->elapsed};
+	}
+	p->port61 = s->port61;
+	p->irq_enabled = s->irq_enabled;
+	p->edge = pit_next_edge(&p->counter[0], now);
+	pit_arm(p);
+}
 
 static const struct counter pit_counters[] = {
     {"irqs", offsetof(struct pit, irqs), "timer interrupts raised"},
@@ -490,6 +538,6 @@ const struct dev_ops pit_dev_ops = {
     .realize = pit_realize,
     .unrealize = pit_unrealize,
     .reset = pit_reset,
-    .state = &pit_state,
+    .engine_chip = true,
     .counters = pit_counters,
 };

@@ -107,6 +107,15 @@ static void i8259_update(struct irqchip *c, bool pulse)
 	}
 }
 
+void i8259_restored(struct irqchip *c)
+{
+	if (i8259_pending(c, &c->pic[1]) >= 0)
+		c->pic[0].irr |= BIT(2);
+	else
+		c->pic[0].irr &= ~BIT(2);
+	atomic_store(&c->pic_intr, i8259_pending(c, &c->pic[0]) >= 0);
+}
+
 void i8259_set_line(struct irqchip *c, unsigned irq, int level)
 {
 	if (irq == 2) /* the cascade */

@@ -71,6 +71,13 @@ void irqchip_timer_poll(struct irqchip *c, unsigned cpu);
 /* init: INIT keeps IA32_APIC_BASE and the APIC ID. */
 void irqchip_lapic_reset(struct irqchip *c, unsigned cpu, bool init);
 
+/* ---- snapshots: main thread, vCPUs stopped ------------------------------ */
+
+struct chips;
+/* The 8259 pair, the IOAPIC and the LAPICs (chips->lapic has room). Loading interrupts nobody. */
+void irqchip_save(struct irqchip *c, struct chips *chips);
+void irqchip_load(struct irqchip *c, const struct chips *chips);
+
 /* ---- other callers ----------------------------------------------------- */
 
 /* NMI as the monitor's `nmi` sends it: through LINT1 of every LAPIC. Any thread. */

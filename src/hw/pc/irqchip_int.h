@@ -29,6 +29,7 @@ void i8259_reset(struct irqchip *c);
 void i8259_set_line(struct irqchip *c, unsigned irq, int level);
 /* The INTA cycle: the vector; never fails (a request that went away gives IR7). */
 uint8_t i8259_ack(struct irqchip *c);
+void i8259_restored(struct irqchip *c); /* its registers were loaded: recompute INTR, which nobody is told */
 void i8259_map(struct irqchip *c);
 void i8259_unmap(struct irqchip *c);
 
@@ -135,6 +136,8 @@ void lapic_timer_set_divide(struct lapic *l, uint32_t value);
 void lapic_timer_lvt_changed(struct lapic *l, uint32_t old);
 void lapic_timer_set_deadline(struct lapic *l, uint64_t tsc);
 uint64_t lapic_timer_deadline(struct lapic *l);
+/* Go on with `current` left of the count, for snapshots. */
+void lapic_timer_restore(struct lapic *l, uint32_t initial, uint32_t current, uint32_t divide, uint64_t tsc_deadline);
 
 /* ---- all of it --------------------------------------------------------- */
 

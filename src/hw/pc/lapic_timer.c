@@ -217,6 +217,19 @@ uint64_t lapic_timer_deadline(struct lapic *l)
 	return tsc;
 }
 
+void lapic_timer_restore(struct lapic *l, uint32_t initial, uint32_t current, uint32_t divide, uint64_t tsc_deadline)
+{
+	pthread_mutex_lock(&l->timer_lock);
+	l->initial_count = initial;
+	l->divide_config = divide;
+	l->tsc_deadline = tsc_deadline;
+	/* May lie before guest time 0: the difference is what counts. */
+	l->start_ns =
+	    vmclock_ns(l->chip->bus->clock) - ((uint64_t)(initial - MIN(current, initial)) << lapic_divide_shift(l));
+	lapic_timer_update(l);
+	pthread_mutex_unlock(&l->timer_lock);
+}
+
 void lapic_timer_reset(struct lapic *l)
 {
 	pthread_mutex_lock(&l->timer_lock);

@@ -142,6 +142,28 @@ static void piix3_unrealize(struct dev *d)
 	pthread_mutex_destroy(&s->route_lock);
 }
 
+static const struct state_field piix3_fields[] = {
+    STATE_INTS(struct piix3, level), STATE_INT(struct piix3, isa_level), {0}};
+
+/* The lines themselves are saved with the interrupt controllers: nothing is driven. */
+static int piix3_post_load(void *obj, struct err *err)
+{
+	struct piix3 *s = obj;
+
+	pthread_mutex_lock(&s->route_lock);
+	memcpy(s->route, &s->pci.config[PIIX3_PIRQRC], PIRQ_COUNT);
+	s->isa_level &= ISA_IRQ_VALID;
+	pthread_mutex_unlock(&s->route_lock);
+	return 0;
+}
+
+static const struct state piix3_state = {.name = "piix3",
+					 .version = 1,
+					 .min_version = 1,
+					 .parent = &pci_state,
+					 .fields = piix3_fields,
+					 .post_load = piix3_post_load};
+
 const struct dev_ops piix3_ops = {
     .type = {.name = "PIIX3",
 	     .about = "ISA bridge of the pc board",
@@ -151,4 +173,5 @@ const struct dev_ops piix3_ops = {
     .realize = piix3_realize,
     .unrealize = piix3_unrealize,
     .reset = piix3_reset,
+    .state = &piix3_state,
 };

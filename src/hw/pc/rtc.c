@@ -517,23 +517,17 @@ static const struct prop rtc_props[] = {
 };
 
 static const struct state_field rtc_fields[] = {
-    {"index", offsetof(struct rtc, index), 1},
-    {"reg", offsetof(struct rtc, reg), RTC_SIZE},
-    {"offset_ns", offsetof(struct rtc, offset_ns), 8},
+    STATE_INT(struct rtc, irq_enabled),
+    STATE_INT(struct rtc, alarm_seen),
+    STATE_INT_MAX(struct rtc, index, RTC_SIZE - 1),
+    STATE_RAW(struct rtc, reg),
+    STATE_INT(struct rtc, offset_ns),
+    STATE_INT_MAX(struct rtc, seen_ns, INT64_MAX),
     {0},
 };
 
-static int rtc_post_load(struct dev *d, unsigned version)
-{
-	struct rtc *s = container_of(d, struct rtc, dev);
-
-	s->seen_ns = rtc_now(s);
-	rtc_arm(s);
-	return 0;
-}
-
-static const struct state rtc_state = {
-    .version = 1, .min_version = 1, .fields = rtc_fields, .post_load = rtc_post_load};
+/* What is due by now is seen when the machine goes on (rtc_resume). */
+static const struct state rtc_state = {.name = "rtc", .version = 1, .min_version = 1, .fields = rtc_fields};
 
 const struct dev_ops rtc_dev_ops = {
     .type = {.name = "mc146818rtc",

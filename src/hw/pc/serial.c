@@ -467,14 +467,38 @@ static const struct prop serial_props[] = {
 };
 
 static const struct state_field serial_fields[] = {
-    {"ier", offsetof(struct serial, ier), 1},	      {"lcr", offsetof(struct serial, lcr), 1},
-    {"mcr", offsetof(struct serial, mcr), 1},	      {"msr", offsetof(struct serial, msr), 1},
-    {"scr", offsetof(struct serial, scr), 1},	      {"fcr", offsetof(struct serial, fcr), 1},
-    {"divisor", offsetof(struct serial, divisor), 2}, {"thre_pending", offsetof(struct serial, thre_pending), 1},
-    {"rx", offsetof(struct serial, rx), UART_FIFO},   {"rx_head", offsetof(struct serial, rx_head), 1},
-    {"rx_len", offsetof(struct serial, rx_len), 1},   {0},
+    STATE_INT(struct serial, ier),
+    STATE_INT(struct serial, lcr),
+    STATE_INT(struct serial, mcr),
+    STATE_INT(struct serial, msr),
+    STATE_INT(struct serial, scr),
+    STATE_INT(struct serial, fcr),
+    STATE_INT(struct serial, divisor),
+    STATE_INT(struct serial, thre_pending),
+    STATE_INT(struct serial, break_pending),
+    STATE_INT(struct serial, overrun),
+    STATE_RAW(struct serial, rx),
+    STATE_INT_MAX(struct serial, rx_head, UART_FIFO - 1),
+    STATE_INT_MAX(struct serial, rx_len, UART_FIFO),
+    {0},
 };
-static const struct state serial_state = {.version = 1, .min_version = 1, .fields = serial_fields};
+
+/* The wire's level is saved with the interrupt controllers; here only who asks. */
+static int serial_post_load(void *obj, struct err *err)
+{
+	struct serial *s = obj;
+
+	pthread_mutex_lock(&s->line->lock);
+	if (serial_iir(s) != IIR_NONE)
+		s->line->asking |= 1u << s->index;
+	else
+		s->line->asking &= ~(1u << s->index);
+	pthread_mutex_unlock(&s->line->lock);
+	return 0;
+}
+
+static const struct state serial_state = {
+    .name = "serial", .version = 1, .min_version = 1, .fields = serial_fields, .post_load = serial_post_load};
 
 static const struct counter serial_counters[] = {
     {"tx_bytes", offsetof(struct serial, out.bytes), "bytes the guest sent"},

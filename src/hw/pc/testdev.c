@@ -140,11 +140,10 @@ static void pc_testdev_unrealize(struct dev *d)
 	ports_unmap(d->bus->ports, &s->word_region);
 }
 
-static const struct state_field pc_testdev_fields[] = {{"word", offsetof(struct pc_testdev, word), 4},
-						       {"byte", offsetof(struct pc_testdev, byte), 1},
-						       {"mem", offsetof(struct pc_testdev, mem), PC_MEM_SIZE},
-						       {0}};
-static const struct state pc_testdev_state = {.version = 1, .min_version = 1, .fields = pc_testdev_fields};
+static const struct state_field pc_testdev_fields[] = {
+    STATE_INT(struct pc_testdev, word), STATE_INT(struct pc_testdev, byte), STATE_RAW(struct pc_testdev, mem), {0}};
+static const struct state pc_testdev_state = {
+    .name = "pc-testdev", .version = 1, .min_version = 1, .fields = pc_testdev_fields};
 
 const struct dev_ops pc_testdev_ops = {
     .type = {.name = "pc-testdev",
@@ -320,23 +319,27 @@ static const struct prop pci_testdev_props[] = {
 };
 
 static const struct state_field pci_testdev_fields[] = {
-    {"current", offsetof(struct pci_testdev, current), 4}, {"count", offsetof(struct pci_testdev, count), 4}, {0}};
+    STATE_INT_MAX(struct pci_testdev, current, TEST_NONE), STATE_INT(struct pci_testdev, count), {0}};
 
 /* The doorbell is not in the state: it follows from the test. */
-static int pci_testdev_post_load(struct dev *d, unsigned version)
+static int pci_testdev_post_load(void *obj, struct err *err)
 {
-	struct pci_testdev *s = container_of(d, struct pci_testdev, pci.dev);
+	struct pci_testdev *s = obj;
 	uint32_t count = s->count;
 
-	if (s->current > TEST_NONE)
-		return -EINVAL;
+	pthread_mutex_lock(&s->pci.dev.lock);
 	test_select(s, s->current);
 	s->count = count;
+	pthread_mutex_unlock(&s->pci.dev.lock);
 	return 0;
 }
 
-static const struct state pci_testdev_state = {
-    .version = 1, .min_version = 1, .fields = pci_testdev_fields, .post_load = pci_testdev_post_load};
+static const struct state pci_testdev_state = {.name = "pci-testdev",
+					       .version = 1,
+					       .min_version = 1,
+					       .parent = &pci_state,
+					       .fields = pci_testdev_fields,
+					       .post_load = pci_testdev_post_load};
 
 const struct dev_ops pci_testdev_ops = {
     .type = {.name = "pci-testdev",

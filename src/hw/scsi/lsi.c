@@ -486,6 +486,7 @@ static const struct counter lsi_counters[] = {
 	    .reset = lsi_reset,                                                                                        \
 	    .pause = lsi_pause,                                                                                        \
 	    .resume = lsi_resume,                                                                                      \
+	    .state = &lsi_state,                                                                                       \
 	    .counters = lsi_counters,                                                                                  \
 	}
 

@@ -174,6 +174,9 @@ struct lsi {
 	uint64_t instructions, commands, irqs, disconnects, reselects; /* counters */
 };
 
+/* lsi_state.c */
+extern const struct state lsi_state;
+
 /* lsi.c */
 uint8_t lsi_reg_read(struct lsi *l, unsigned off);
 void lsi_reg_write(struct lsi *l, unsigned off, uint8_t val);

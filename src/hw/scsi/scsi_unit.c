@@ -265,6 +265,43 @@ static const struct counter unit_counters[] = {
     {0},
 };
 
+static const struct state_field sense_fields[] = {
+    STATE_INT(struct scsi_sense, key), STATE_INT(struct scsi_sense, asc), STATE_INT(struct scsi_sense, ascq), {0}};
+static const struct state_field unit_fields[] = {
+    STATE_INT(struct scsi_unit, wce),
+    STATE_INT(struct scsi_unit, tray_open),
+    STATE_INT(struct scsi_unit, locked),
+    STATE_INT(struct scsi_unit, new_media),
+    STATE_ONE(struct scsi_unit, attention, sense_fields),
+    STATE_ONE(struct scsi_unit, kept, sense_fields),
+    {0},
+};
+
+static int unit_pre_save(void *obj, struct err *err)
+{
+	const struct scsi_unit *u = obj;
+
+	if (u->errors.first)
+		return err_set(err, -EAGAIN, "a request of drive '%s' failed and waits for 'cont'", u->drive->id);
+	return 0;
+}
+
+/* The medium is the one the saved machine had: no attention because of it. */
+static int unit_post_load(void *obj, struct err *err)
+{
+	struct scsi_unit *u = obj;
+
+	u->medium = scsi_medium(u);
+	return 0;
+}
+
+static const struct state unit_state = {.name = "scsi-unit",
+					.version = 1,
+					.min_version = 1,
+					.fields = unit_fields,
+					.pre_save = unit_pre_save,
+					.post_load = unit_post_load};
+
 #define UNIT_DEVICE(symbol, type_name, type_about, realize_fn)                                                         \
 	const struct dev_ops symbol = {                                                                                \
 	    .type = {.name = type_name, .about = type_about, .size = sizeof(struct scsi_unit), .props = unit_props},   \
@@ -273,6 +310,7 @@ static const struct counter unit_counters[] = {
 	    .realize = realize_fn,                                                                                     \
 	    .unrealize = unit_unrealize,                                                                               \
 	    .reset = unit_machine_reset,                                                                               \
+	    .state = &unit_state,                                                                                      \
 	    .counters = unit_counters,                                                                                 \
 	}
 

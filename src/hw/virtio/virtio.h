@@ -56,6 +56,8 @@ struct virtio_ops {
 	 * a pause. Loop's thread, no lock. May be NULL. */
 	void (*abandon)(struct virtio *v);
 	void (*resumed)(struct virtio *v);
+	/* Bytes of the configuration that change while a guest runs: from here on, so many. */
+	uint8_t config_changing, config_changing_len;
 };
 
 struct virtio_queue {
@@ -115,7 +117,8 @@ struct virtio {
 	uint8_t config_generation;
 	bool legacy_driver; /* uses the legacy registers: no FEATURES_OK, no VERSION_1 */
 	bool broken, paused, start_pending, resume_pending;
-	bool posted; /* atomic: virtio_run is on its way */
+	bool posted;				 /* atomic: virtio_run is on its way */
+	uint8_t saved_config[VIRTIO_CONFIG_MAX]; /* of a snapshot */
 	/* requests; dev.lock */
 	unsigned inflight;
 	uint32_t generation; /* counts resets: requests of an older one are not pushed */

@@ -333,6 +333,8 @@ static const struct virtio_ops balloon_ops = {
     .class_code = 0x00ff00,
     .config_write = balloon_config_write,
     .reset = balloon_reset,
+    .config_changing = CFG_NUM_PAGES,
+    .config_changing_len = CFG_SIZE,
 };
 
 static void balloon_unrealize(struct dev *d)
@@ -415,6 +417,30 @@ static const struct counter balloon_counters[] = {
     {0},
 };
 
+static const struct state_field balloon_fields[] = {
+    STATE_INTS(struct virtio_balloon, stats),	   STATE_INT(struct virtio_balloon, last_update),
+    STATE_INT(struct virtio_balloon, have_buffer), STATE_INT(struct virtio_balloon, stats_head),
+    STATE_INT(struct virtio_balloon, told),	   {0}};
+
+static int balloon_post_load(void *obj, struct err *err)
+{
+	struct virtio_balloon *b = obj;
+	const struct virtq *q = &b->t.vio.queue[QUEUE_STATS].vq;
+
+	/* The buffer held is one that is in use: a chain, or with packed rings as many slots as its handle says. */
+	if (b->have_buffer && (!q->ready || !q->inuse || (q->packed && b->stats_head >> 16 > q->inuse)))
+		return err_set(err, -EINVAL, "a statistics buffer of no queue: the snapshot is corrupted");
+	print_stats(b);
+	return 0;
+}
+
+static const struct state balloon_state = {.name = "virtio-balloon",
+					   .version = 1,
+					   .min_version = 1,
+					   .parent = &virtio_pci_state,
+					   .fields = balloon_fields,
+					   .post_load = balloon_post_load};
+
 #define BALLOON_DEVICE(symbol, type_name, type_about, type_parent, type_props)                                         \
 	const struct dev_ops symbol = {                                                                                \
 	    .type = {.name = type_name,                                                                                \
@@ -429,6 +455,7 @@ static const struct counter balloon_counters[] = {
 	    .reset = virtio_pci_reset,                                                                                 \
 	    .pause = virtio_pci_pause,                                                                                 \
 	    .resume = virtio_pci_resume,                                                                               \
+	    .state = &balloon_state,                                                                                   \
 	    .prop_changed = balloon_prop_changed,                                                                      \
 	    .counters = balloon_counters,                                                                              \
 	}

@@ -376,6 +376,8 @@ static const struct virtio_ops blk_ops = {
     .drain = blk_drain,
     .abandon = blk_abandon,
     .resumed = blk_resumed,
+    .config_changing = CFG_WRITEBACK,
+    .config_changing_len = 1,
 };
 
 static uint8_t log2_of(uint32_t n)
@@ -570,6 +572,10 @@ static int blk_realize_modern(struct dev *d, struct err *err)
 	return blk_realize(d, err);
 }
 
+static const struct state_field blk_fields[] = {STATE_INT(struct virtio_blk, wce), {0}};
+static const struct state blk_state = {
+    .name = "virtio-blk", .version = 1, .min_version = 1, .parent = &virtio_pci_state, .fields = blk_fields};
+
 #define BLK_DEVICE(symbol, type_name, type_about, type_parent, type_props, realize_fn)                                 \
 	const struct dev_ops symbol = {                                                                                \
 	    .type = {.name = type_name,                                                                                \
@@ -584,6 +590,7 @@ static int blk_realize_modern(struct dev *d, struct err *err)
 	    .reset = virtio_pci_reset,                                                                                 \
 	    .pause = virtio_pci_pause,                                                                                 \
 	    .resume = virtio_pci_resume,                                                                               \
+	    .state = &blk_state,                                                                                       \
 	    .counters = blk_counters,                                                                                  \
 	}
 

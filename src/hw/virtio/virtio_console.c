@@ -308,6 +308,20 @@ static const struct prop vserial_props[] = {
     {0},
 };
 
+static const struct state_field message_fields[] = {
+    STATE_INT_MAX(struct vserial_message, len, sizeof(((struct vserial_message *)0)->data)),
+    STATE_RAW(struct vserial_message, data),
+    {0}};
+static const struct state_field vserial_fields[] = {
+    STATE_INT(struct vserial, device_ready),
+    STATE_INT_MAX(struct vserial, first_message, VSERIAL_MESSAGES - 1),
+    STATE_INT_MAX(struct vserial, nmessages, VSERIAL_MESSAGES),
+    STATE_STRUCTS(struct vserial, message, message_fields),
+    {0},
+};
+static const struct state vserial_state = {
+    .name = "virtio-serial", .version = 1, .min_version = 1, .parent = &virtio_pci_state, .fields = vserial_fields};
+
 static const struct counter vserial_counters[] = {
     VIRTIO_PCI_COUNTERS,
     {"messages_dropped", offsetof(struct vserial, messages_dropped), "control messages a driver did not take"},
@@ -327,6 +341,7 @@ const struct dev_ops virtio_serial_pci_ops = {
     .reset = virtio_pci_reset,
     .pause = virtio_pci_pause,
     .resume = virtio_pci_resume,
+    .state = &vserial_state,
     .counters = vserial_counters,
 };
 
@@ -344,5 +359,6 @@ const struct dev_ops virtio_serial_ops = {
     .reset = virtio_pci_reset,
     .pause = virtio_pci_pause,
     .resume = virtio_pci_resume,
+    .state = &vserial_state,
     .counters = vserial_counters,
 };

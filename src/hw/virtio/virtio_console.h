@@ -48,6 +48,7 @@ struct vport {
 	bool attached;	/* to the chardev */
 	bool host_open; /* somebody is at the chardev's other end */
 	bool guest_open;
+	bool saved_open;	  /* host_open in a snapshot */
 	uint8_t fifo[VPORT_FIFO]; /* input the driver has no buffers for yet */
 	size_t fifo_len;
 	struct vport_tx tx;

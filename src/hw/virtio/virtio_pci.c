@@ -231,6 +231,12 @@ static void write_status(struct virtio_pci *p, uint8_t status)
 		bells_on(p);
 }
 
+void virtio_pci_restored(struct virtio_pci *p)
+{
+	if (p->vio.status & VIRTIO_STATUS_DRIVER_OK)
+		bells_on(p);
+}
+
 static void virtio_pci_transport_reset(struct virtio *v)
 {
 	struct virtio_pci *p = pci_of(v);

@@ -43,6 +43,10 @@ int virtio_pci_realize(struct virtio_pci *p, struct err *err);
 /* Also after a failed realize. */
 void virtio_pci_unrealize(struct virtio_pci *p);
 
+/* What every virtio device saves: the parent of each device's own table (virtio_state.c). */
+extern const struct state virtio_pci_state;
+void virtio_pci_restored(struct virtio_pci *p); /* dev.lock held */
+
 /* For the devices' dev_ops. */
 void virtio_pci_reset(struct dev *d);
 int virtio_pci_pause(struct dev *d);

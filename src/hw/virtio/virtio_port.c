@@ -301,6 +301,41 @@ static const struct prop vport_props[] = {
     {0},
 };
 
+static const struct state_field vport_fields[] = {STATE_INT(struct vport, saved_open),
+						  STATE_INT(struct vport, guest_open),
+						  STATE_RAW(struct vport, fifo),
+						  STATE_INT_MAX(struct vport, fifo_len, VPORT_FIFO),
+						  {0}};
+
+static int vport_pre_save(void *obj, struct err *err)
+{
+	struct vport *p = obj;
+
+	if (p->tx.active)
+		return err_set(err, -EAGAIN, "its chardev does not take what the guest wrote: read it, or disconnect");
+	p->saved_open = p->host_open;
+	return 0;
+}
+
+/* The other end may have come or gone since: the driver hears of it when it goes on. */
+static int vport_post_load(void *obj, struct err *err)
+{
+	struct vport *p = obj;
+
+	virtio_lock(&p->bus->t.vio);
+	if (p->saved_open != p->host_open && vserial_multiport(p->bus))
+		vserial_port_connected(p->bus, p->id, p->host_open);
+	virtio_unlock(&p->bus->t.vio);
+	return 0;
+}
+
+static const struct state vport_state = {.name = "virtio-port",
+					 .version = 1,
+					 .min_version = 1,
+					 .fields = vport_fields,
+					 .pre_save = vport_pre_save,
+					 .post_load = vport_post_load};
+
 static const struct counter vport_counters[] = {
     {"rx_bytes", OFFSET(rx_bytes), "bytes to the guest"},
     {"tx_bytes", OFFSET(tx_bytes), "bytes from the guest"},
@@ -316,6 +351,7 @@ const struct dev_ops virtserialport_ops = {
     .user_creatable = true,
     .realize = vport_realize,
     .unrealize = vport_unrealize,
+    .state = &vport_state,
     .counters = vport_counters,
 };
 
@@ -325,5 +361,6 @@ const struct dev_ops virtconsole_ops = {
     .user_creatable = true,
     .realize = vport_realize,
     .unrealize = vport_unrealize,
+    .state = &vport_state,
     .counters = vport_counters,
 };

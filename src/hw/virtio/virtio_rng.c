@@ -106,5 +106,6 @@ const struct dev_ops virtio_rng_pci_ops = {
     .reset = virtio_pci_reset,
     .pause = virtio_pci_pause,
     .resume = virtio_pci_resume,
+    .state = &virtio_pci_state,
     .counters = rng_counters,
 };

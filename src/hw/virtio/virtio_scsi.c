@@ -569,6 +569,8 @@ static const struct virtio_ops vscsi_ops = {
     .drain = vscsi_drain,
     .abandon = vscsi_abandon,
     .resumed = vscsi_resumed,
+    .config_changing = CFG_SENSE_SIZE,
+    .config_changing_len = 8, /* and CFG_CDB_SIZE */
 };
 
 static void fill_config(struct virtio_scsi *s)
@@ -705,6 +707,13 @@ static int realize_modern(struct dev *d, struct err *err)
 	return vscsi_realize(d, err);
 }
 
+static const struct state_field vscsi_fields[] = {STATE_INT_MAX(struct virtio_scsi, cdb_size, 255),
+						  STATE_INT_MAX(struct virtio_scsi, sense_size, 65535),
+						  STATE_INT(struct virtio_scsi, events_missed),
+						  {0}};
+static const struct state vscsi_state = {
+    .name = "virtio-scsi", .version = 1, .min_version = 1, .parent = &virtio_pci_state, .fields = vscsi_fields};
+
 #define VSCSI_DEVICE(symbol, type_name, type_about, type_parent, type_props, realize_fn)                               \
 	const struct dev_ops symbol = {                                                                                \
 	    .type = {.name = type_name,                                                                                \
@@ -719,6 +728,7 @@ static int realize_modern(struct dev *d, struct err *err)
 	    .reset = virtio_pci_reset,                                                                                 \
 	    .pause = virtio_pci_pause,                                                                                 \
 	    .resume = virtio_pci_resume,                                                                               \
+	    .state = &vscsi_state,                                                                                     \
 	    .counters = vscsi_counters,                                                                                \
 	}
 

@@ -72,6 +72,19 @@ void virtq_start(struct virtq *q, struct mem_map *mem, uint64_t features)
 	q->ready = true;
 }
 
+int virtq_restart(struct virtq *q, struct mem_map *mem, uint64_t features)
+{
+	const struct virtq was = *q;
+	const bool packed = features & BIT(VIRTIO_F_RING_PACKED);
+
+	if (was.inuse > was.num || (packed && (was.last_avail >= was.num || was.used_idx >= was.num)))
+		return -EINVAL;
+	virtq_start(q, mem, features);
+	q->avail_wrap = was.avail_wrap;
+	q->used_wrap = was.used_wrap;
+	return 0;
+}
+
 void virtq_stop(struct virtq *q)
 {
 	q->ready = q->signalled_valid = false;

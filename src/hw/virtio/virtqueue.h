@@ -77,6 +77,9 @@ struct virtq {
 void virtq_start(struct virtq *q, struct mem_map *mem, uint64_t features);
 void virtq_stop(struct virtq *q); /* forget all progress */
 
+/* As virtq_start, but the progress the fields hold (a snapshot's) is kept; -EINVAL when it is impossible. */
+int virtq_restart(struct virtq *q, struct mem_map *mem, uint64_t features);
+
 /* The next available chain: 1, 0 when there is none, -EINVAL when the queue is (now) broken. */
 int virtq_pop(struct virtq *q, struct virtq_chain *c);
 /* Put back the chain just popped, untouched: the next pop returns it again. */

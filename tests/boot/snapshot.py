@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""snapshot.py ACCEL[,ACCEL...]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
+process (on the next engine of the list; the last one once more on the first), and goes on without noticing."""
+import os
+import subprocess
+import sys
+import time
+
+import engine
+import guest
+
+COMMANDS = """
+set -e
+mkdir -p /mnt
+mount -t ext4 /dev/vda /mnt
+report cpuinfo $(grep -c ^processor /proc/cpuinfo)
+(n=0; while [ -e /proc/self ] && [ ! -e /tmp/stop ]; do n=$((n+1)); echo console $n > /dev/ttyS0; sleep 0.05; done; touch /tmp/stopped) &
+i=0
+while [ $i -lt TICKS ]; do
+  i=$((i+1))
+  dd if=/dev/urandom of=/mnt/f$i bs=32k count=12 2>/dev/null
+  (cd /mnt; sha256sum f$i >> sums)
+  awk 'BEGIN {for (k = 1; k < 3000; k++) s += k * 1.5 / 7; printf "%.6f\\n", s}' >> /tmp/float
+  report tick $i $(cut -d' ' -f1 /proc/uptime) $(date +%s)
+done
+touch /tmp/stop
+while [ ! -e /tmp/stopped ]; do sleep 0.1; done
+sync
+echo 3 > /proc/sys/vm/drop_caches
+report good $(cd /mnt; sha256sum -c sums 2>/dev/null | grep -c OK)
+report floats $(sort -u /tmp/float | wc -l) $(wc -l < /tmp/float)
+dmesg | grep -iE 'lockup|stall|lost|unstable|Oops|BUG:|I/O error|clocksource.*(skew|wrong)' > /tmp/wrong || true
+report wrong $(wc -l < /tmp/wrong) $(head -1 /tmp/wrong)
+umount /mnt
+"""
+TICKS = 40
+# What both engines can give; a guest that was saved on one must find it on the other.
+CPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt"
+
+
+def ticks(run):
+    return [line.split()[1:] for line in run.read(run.report).splitlines() if line.startswith("tick ")]
+
+
+def save(run, folder, number):
+    """Save a running guest after some ticks; the file's name."""
+    path = os.path.join(folder, f"state{number}")
+    before = len(ticks(run))
+    end = time.monotonic() + 300
+    while len(ticks(run)) < before + 6:
+        if time.monotonic() > end or run.process.poll() is not None:
+            run.fail("the guest does not tick")
+        time.sleep(0.05)
+    qmp = engine.Qmp(run.qmp)
+    qmp.call("migrate", {"uri": f"file:{path}"})
+    while qmp.call("query-migrate")["status"] not in ("completed", "failed"):
+        time.sleep(0.05)
+    got = qmp.call("query-migrate")
+    guest.expect(got["status"] == "completed", run, f"not saved: {got}")
+    guest.expect(qmp.call("query-status")["status"] == "postmigrate", run, "status after saving")
+    guest.expect("MIGRATION" in qmp.events and "STOP" in qmp.events, run, f"events {qmp.events}")
+    qmp.call("quit")
+    run.process.wait(60)
+    return path
+
+
+def main():
+    accels = sys.argv[1].split(",")
+    stages = accels + [accels[0]]
+    bzimage, _, initramfs = guest.prepare()
+    folder = guest.scratch()
+    disk = os.path.join(folder, "disk.img")
+    subprocess.run(["qemu-img", "create", "-q", "-f", "raw", disk, "64M"], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)
+    args = ["-drive", f"file={disk},if=virtio,format=raw", "-device", "virtio-rng-pci", "-cpu", CPU]
+    seen, state, commands = [], None, COMMANDS.replace("TICKS", str(TICKS))
+    for number, accel in enumerate(stages):
+        more = args + (["-incoming", f"file:{state}"] if state else [])
+        with guest.Guest(bzimage, [initramfs], commands, args=more, accel=accel, mem="192M") as run:
+            if number + 1 < len(stages):
+                if not state:
+                    run.wait_report("cpuinfo", 400)
+                state = save(run, folder, number)
+                seen += ticks(run)
+                continue
+            got = run.wait(timeout=400)
+            seen += ticks(run)
+            guest.expect(got.get("done") == "0", run, "a command failed")
+            guest.expect(got["good"] == str(TICKS), run, f"{got['good']} files of {TICKS} are right")
+            guest.expect(got["floats"] == f"1 {TICKS}", run, f"floating point: {got['floats']}")
+            guest.expect(got["wrong"].split()[0] == "0", run, f"the kernel complains: {got['wrong']}")
+            guest.expect([int(t[0]) for t in seen] == list(range(1, TICKS + 1)), run, f"ticks {seen}")
+            up = [float(t[1]) for t in seen]
+            guest.expect(up == sorted(up) and max(b - a for a, b in zip(up, up[1:])) < 60, run, f"uptimes {up}")
+    if subprocess.run(["e2fsck", "-fn", disk], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+        raise guest.GuestFailed("e2fsck finds faults in the image")
+    print(f"{' -> '.join(stages)}: {TICKS} ticks without a gap")
+
+
+guest.run_test(main)
