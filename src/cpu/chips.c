@@ -80,6 +80,8 @@ static const struct state_field pit_fields[] = {
     STATE_STRUCTS(struct pit_chip, channel, channel_fields),
     STATE_INT_MAX(struct pit_chip, port61, 15),
     STATE_INT(struct pit_chip, irq_enabled),
+    STATE_INT(struct pit_chip, edge_known),
+    STATE_INT(struct pit_chip, edge_ago),
     {0},
 };
 
@@ -91,14 +93,20 @@ static const struct state_field chips_fields[] = {
     {0},
 };
 
+/* Counts are divided by; 1 is no period, but a mode may be chosen before its count is. */
+static bool channel_possible(const struct pit_channel *c)
+{
+	const bool periodic = c->loaded && (c->mode == 2 || c->mode == 3);
+
+	return c->reload >= 1 && (!periodic || (c->reload >= 2 && c->next_reload != 1));
+}
+
 static int chips_post_load(void *obj, struct err *err)
 {
 	const struct chips *c = obj;
 
-	/* Counts are divided by; 1 is no period. */
 	for (unsigned i = 0; i < 3; i++)
-		if (c->pit.channel[i].reload < 1 ||
-		    (c->pit.channel[i].reload < 2 && (c->pit.channel[i].mode == 2 || c->pit.channel[i].mode == 3)))
+		if (!channel_possible(&c->pit.channel[i]))
 			return err_set(err, -EINVAL, "8254: a count that is none: the snapshot is corrupted");
 	return 0;
 }

@@ -49,6 +49,9 @@ struct pit_chip {
 	struct pit_channel channel[3];
 	uint8_t port61;
 	bool irq_enabled; /* not while the HPET replaces it */
+	/* Counter 0's next rising edge is, or was, due so many ticks ago (as a difference modulo 2^64). */
+	bool edge_known;
+	uint64_t edge_ago;
 };
 
 struct chips {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""snapshot.py ACCEL[,ACCEL...]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
+"""snapshot.py ACCEL[,ACCEL...] [TICKS]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
 process (on the next engine of the list; the last one once more on the first), and goes on without noticing."""
 import os
 import subprocess
@@ -34,7 +34,7 @@ dmesg | grep -iE 'lockup|stall|lost|unstable|Oops|BUG:|I/O error|clocksource.*(s
 report wrong $(wc -l < /tmp/wrong) $(head -1 /tmp/wrong)
 umount /mnt
 """
-TICKS = 40
+TICKS = int(sys.argv[2]) if len(sys.argv) > 2 else 40
 # What both engines can give; a guest that was saved on one must find it on the other.
 CPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt"
 
@@ -48,7 +48,7 @@ def save(run, folder, number):
     path = os.path.join(folder, f"state{number}")
     before = len(ticks(run))
     end = time.monotonic() + 300
-    while len(ticks(run)) < before + 6:
+    while len(ticks(run)) < before + min(6, TICKS // 4):
         if time.monotonic() > end or run.process.poll() is not None:
             run.fail("the guest does not tick")
         time.sleep(0.05)

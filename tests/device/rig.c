@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The machine without CPUs of rig.h; its clock is fake_clock.c or the real one. */
 #include "rig.h"
+#include "roundtrip.h"
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
@@ -91,6 +92,7 @@ struct dev *rig_dev(struct rig *r, const struct dev_ops *ops, ...)
 void out8(struct rig *r, uint16_t port, uint8_t val)
 {
 	ports_write(r->bus.ports, port, val, 1);
+	state_roundtrip(&r->bus, r->chip, r->ncpus);
 }
 
 uint8_t in8(struct rig *r, uint16_t port)

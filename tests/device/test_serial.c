@@ -218,6 +218,8 @@ static void test_uart_transmit_interrupts(void **state)
 /* Lines cost one write each; what ends no line comes within milliseconds. */
 static void test_uart_output_is_gathered(void **state)
 {
+	if (getenv("STATE_ROUNDTRIP"))
+		skip(); /* saving pauses the port, which sends what was gathered */
 	struct rig r;
 	struct chr *c = serial_init(&r);
 	const char *line = "[    0.000000] Linux version 6.1.0\r\n";

@@ -79,7 +79,8 @@ int ata_post_load(struct ata_dev *d, struct err *err)
 
 	d->cmd = d->saved_cmd ? ata_command_find(d, d->opcode) : NULL;
 	d->received = d->saved_trim ? ata_trim_received : NULL;
-	if ((d->saved_cmd && !d->cmd) || d->trim_at % 8 || d->trim_end % 8 || d->cur_heads < 1 || d->cur_secs < 1 ||
+	if ((d->saved_cmd && !d->cmd) || d->trim_at % 8 || d->trim_end % 8 ||
+	    (!d->cd && (d->cur_heads < 1 || d->cur_secs < 1)) ||
 	    (in_buf && (d->offset > ATA_BUF_SIZE || d->left > ATA_BUF_SIZE - d->offset)) ||
 	    (d->left && d->proto == ATA_PIO && (d->part > MIN(d->left, (uint64_t)ATA_BUF_SIZE))) ||
 	    (d->left && d->proto == ATA_PIO && !d->block))

@@ -492,6 +492,8 @@ void pit_chip_save(struct dev *d, struct pit_chip *s)
 	}
 	s->port61 = p->port61;
 	s->irq_enabled = p->irq_enabled;
+	s->edge_known = p->edge != UINT64_MAX;
+	s->edge_ago = s->edge_known ? now - p->edge : 0;
 }
 
 /* The line's level is loaded with the interrupt controllers. */
@@ -523,7 +525,7 @@ void pit_chip_load(struct dev *d, const struct pit_chip *s)
 	}
 	p->port61 = s->port61;
 	p->irq_enabled = s->irq_enabled;
-	p->edge = pit_next_edge(&p->counter[0], now);
+	p->edge = s->edge_known ? now - s->edge_ago : pit_next_edge(&p->counter[0], now);
 	pit_arm(p);
 }
 

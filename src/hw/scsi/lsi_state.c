@@ -29,9 +29,19 @@ static int lsi_pre_save(void *obj, struct err *err)
 	return 0;
 }
 
+/* The general purpose timer's rest is the host's: it starts anew. */
+static int lsi_post_load(void *obj, struct err *err)
+{
+	struct lsi *l = obj;
+
+	lsi_reg_write(l, STIME1, l->reg[STIME1]);
+	return 0;
+}
+
 const struct state lsi_state = {.name = "lsi53c895a",
 				.version = 1,
 				.min_version = 1,
 				.parent = &pci_state,
 				.fields = lsi_fields,
-				.pre_save = lsi_pre_save};
+				.pre_save = lsi_pre_save,
+				.post_load = lsi_post_load};

@@ -96,7 +96,7 @@ static int restart_queue(struct virtio_pci *p, struct virtio_queue *q, struct er
 static int restart_queues(struct virtio_pci *p, struct err *err)
 {
 	struct virtio *v = &p->vio;
-	const bool final = v->legacy_driver || v->status & VIRTIO_STATUS_FEATURES_OK;
+	const bool final = v->status & VIRTIO_STATUS_FEATURES_OK;
 	int rc = take_config(v, err);
 
 	if (rc == 0 && final && v->guest_features & ~v->host_features)
