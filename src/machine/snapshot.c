@@ -190,19 +190,32 @@ static void loaded(void *arg)
 	s->done(s->opaque, s->rc, &s->err);
 }
 
+/* What an error shows of a line; an empty one stands behind the last. */
+#define SHOWN_MAX 120
+static const char *line_text(const char *line, size_t len, int *shown)
+{
+	const char *text = len ? line : "nothing more";
+
+	*shown = (int)MIN(len ? len : strlen(text), (size_t)SHOWN_MAX);
+	return text;
+}
+
 /* Line by line: the first that differs is what the user has to change. */
 static int compare_config(const char *here, const char *there, struct err *err)
 {
 	while (*here || *there) {
 		const size_t a = strcspn(here, "\n"), b = strcspn(there, "\n");
 
-		if (a != b || memcmp(here, there, a) != 0)
+		if (a != b || memcmp(here, there, a) != 0) {
+			int ours, theirs;
+			const char *own = line_text(here, a, &ours), *other = line_text(there, b, &theirs);
+
 			return err_set(
 			    err, -EINVAL,
 			    "this is another machine: the snapshot has \"%.*s\", this one \"%.*s\"; start it "
 			    "with the same options",
-			    (int)MIN(b, (size_t)120), b ? there : "nothing more", (int)MIN(a, (size_t)120),
-			    a ? here : "nothing more");
+			    theirs, other, ours, own);
+		}
 		here += a + (here[a] == '\n');
 		there += b + (there[b] == '\n');
 	}
