@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""snapshot.py ACCEL[,ACCEL...] [TICKS]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
+"""snapshot.py ACCEL[,ACCEL...] [TICKS [DISK]]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
 process (on the next engine of the list; the last one once more on the first), and goes on without noticing."""
 import os
 import subprocess
@@ -13,7 +13,7 @@ import guest
 COMMANDS = """
 set -e
 mkdir -p /mnt
-mount -t ext4 /dev/vda /mnt
+mount -t ext4 /dev/NODE /mnt
 report cpuinfo $(grep -c ^processor /proc/cpuinfo)
 (n=0; while [ -e /proc/self ] && [ ! -e /tmp/stop ]; do n=$((n+1)); echo console $n > /dev/ttyS0; sleep 0.05; done; touch /tmp/stopped) &
 i=0
@@ -36,7 +36,20 @@ umount /mnt
 """
 TICKS = int(sys.argv[2]) if len(sys.argv) > 2 else 40
 # What both engines can give; a guest that was saved on one must find it on the other.
-CPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt"
+CPU = "qemu64,-invtsc"
+
+
+# How the disk is attached: options, the guest's name for it, kernel and modules.
+SD = ("full", ("virtio_pci", "ata_piix", "ahci", "nvme", "virtio_scsi", "sym53c8xx", "sd_mod", "ext4"))
+DISKS = {
+    "virtio": (["-device", "virtio-blk-pci,drive=d"], "vda", ("cloud", ())),
+    "packed": (["-device", "virtio-blk-pci,drive=d,packed=on"], "vda", ("cloud", ())),
+    "ide": (["-device", "ide-hd,drive=d"], "sda", SD),
+    "ahci": (["-device", "ahci,id=a", "-device", "ide-hd,drive=d,bus=a.0"], "sda", SD),
+    "nvme": (["-device", "nvme,drive=d,serial=s"], "nvme0n1", SD),
+    "scsi": (["-device", "virtio-scsi-pci", "-device", "scsi-hd,drive=d"], "sda", SD),
+    "lsi": (["-device", "lsi", "-device", "scsi-hd,drive=d"], "sda", SD),
+}
 
 
 def ticks(run):
@@ -68,16 +81,17 @@ def save(run, folder, number):
 def main():
     accels = sys.argv[1].split(",")
     stages = accels + [accels[0]]
-    bzimage, _, initramfs = guest.prepare()
+    options, node, kernel = DISKS[sys.argv[3] if len(sys.argv) > 3 else "virtio"]
+    bzimage, _, initramfs = guest.prepare(*kernel)
     folder = guest.scratch()
     disk = os.path.join(folder, "disk.img")
     subprocess.run(["qemu-img", "create", "-q", "-f", "raw", disk, "64M"], check=True)
     subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)
-    args = ["-drive", f"file={disk},if=virtio,format=raw", "-device", "virtio-rng-pci", "-cpu", CPU]
-    seen, state, commands = [], None, COMMANDS.replace("TICKS", str(TICKS))
+    args = ["-drive", f"file={disk},if=none,id=d,format=raw", *options, "-device", "virtio-rng-pci", "-cpu", CPU]
+    seen, state, commands = [], None, COMMANDS.replace("TICKS", str(TICKS)).replace("NODE", node)
     for number, accel in enumerate(stages):
         more = args + (["-incoming", f"file:{state}"] if state else [])
-        with guest.Guest(bzimage, [initramfs], commands, args=more, accel=accel, mem="192M") as run:
+        with guest.Guest(bzimage, [initramfs], commands, args=more, accel=accel, mem="192M", smp=2) as run:
             if number + 1 < len(stages):
                 if not state:
                     run.wait_report("cpuinfo", 400)
