@@ -83,7 +83,7 @@ static int load(struct bench *b, const void *data, size_t len, struct err *err)
 
 static void expect_error(struct bench *b, const void *data, size_t len, const char *part)
 {
-	struct err err;
+	struct err err = {0};
 
 	assert_true(load(b, data, len, &err) < 0);
 	assert_true(err.code < 0);
@@ -124,7 +124,7 @@ static void test_linux(void **state)
 	struct bench *b = *state;
 	uint8_t k[BZ_SIZE], p[4096], text[32];
 	uint64_t entry;
-	struct err err;
+	struct err err = {0};
 
 	bz_make(k);
 	if (load(b, k, sizeof(k), &err))
@@ -163,7 +163,7 @@ static void test_linux_32(void **state)
 {
 	struct bench *b = *state;
 	uint8_t k[BZ_SIZE];
-	struct err err;
+	struct err err = {0};
 
 	bz_make(k);
 	st16le(k + 0x236, 0);
@@ -206,7 +206,7 @@ static void test_multiboot(void **state)
 	struct bench *b = *state;
 	uint8_t k[MB_SIZE], text[32];
 	uint64_t info = BOOT_PARAMS_ADDR, mods, map;
-	struct err err;
+	struct err err = {0};
 
 	mb_make(k);
 	file_from(&b->initrd[0], "initrd", "abcde", 5);
@@ -261,7 +261,7 @@ static void test_linux_low_memory(void **state)
 {
 	struct bench *b = *state;
 	uint8_t k[BZ_SIZE];
-	struct err err;
+	struct err err = {0};
 
 	/* the preferred address does not fit: the kernel moves down, or says it cannot */
 	bz_make(k);
@@ -288,7 +288,7 @@ static void test_linux_initrds(void **state)
 {
 	struct bench *b = *state;
 	uint8_t k[BZ_SIZE], p[4096], got[12];
-	struct err err;
+	struct err err = {0};
 	uint32_t addr, size;
 
 	bz_make(k);
@@ -346,7 +346,7 @@ static void test_linux_bad(void **state)
 	b->env.cmdline = line;
 	expect_error(b, k, sizeof(k), "-append: 2048 characters");
 	line[2047] = 0;
-	struct err err;
+	struct err err = {0};
 	assert_int_equal(load(b, k, sizeof(k), &err), 0);
 	free(line);
 }
@@ -359,7 +359,7 @@ static void test_linux_random(void **state)
 	unsigned seed = 2, loaded = 0;
 
 	for (int i = 0; i < 300; i++) {
-		struct err err;
+		struct err err = {0};
 
 		bz_make(k);
 		for (int n = rand_r(&seed) % 4; n >= 0; n--)
@@ -413,7 +413,7 @@ static void test_pvh(void **state)
 	struct bench *b = *state;
 	struct pvh_file f;
 	uint8_t info[56], mod[32], text[32];
-	struct err err;
+	struct err err = {0};
 
 	pvh_make(&f);
 	mem_write(&b->mem, 0x1000000 + 512, 0x55, 1); /* left from before: must be cleared */
@@ -489,7 +489,7 @@ static void test_pvh_random(void **state)
 
 	for (int i = 0; i < 1000; i++) {
 		struct pvh_file f;
-		struct err err;
+		struct err err = {0};
 
 		pvh_make(&f);
 		for (int n = rand_r(&seed) % 4; n >= 0; n--)

@@ -86,7 +86,7 @@ static unsigned files_in_dir(void)
 
 static void test_snapshot(void **state)
 {
-	struct err err;
+	struct err err = {0};
 	struct drive *d, *e;
 
 	make("a.raw", 1);
@@ -157,7 +157,7 @@ static double flood(struct block_node *n, enum block_op op, unsigned count, uint
 
 static void takes(const char *opts, enum block_op op, unsigned count, uint64_t len, double least)
 {
-	struct err err;
+	struct err err = {0};
 	struct drive *d;
 	double s;
 
@@ -186,7 +186,7 @@ static void test_limits(void **state)
 
 static void test_unlimited(void **state)
 {
-	struct err err;
+	struct err err = {0};
 	struct drive *d;
 
 	/* A limit of hours for writes: reads, flushes and the end of the drive do not wait for it. */
@@ -210,7 +210,7 @@ static void test_unlimited(void **state)
 
 static void test_group(void **state)
 {
-	struct err err;
+	struct err err = {0};
 	struct drive *a, *b;
 	double s;
 
@@ -227,7 +227,7 @@ static void test_group(void **state)
 
 static void test_group_object(void **state)
 {
-	struct err err;
+	struct err err = {0};
 	struct drive *d;
 	char text[200];
 	double s;
@@ -275,7 +275,7 @@ static void *link_to(const char *name)
 
 static void test_blockdev(void **state)
 {
-	struct err err;
+	struct err err = {0};
 	struct drive *d;
 	char cmd[300];
 
@@ -317,7 +317,7 @@ static void test_blockdev(void **state)
 
 static void test_twice(void **state)
 {
-	struct err err;
+	struct err err = {0};
 
 	make("a.raw", 1);
 	assert_non_null(drive("a.raw,format=raw,id=first", &err));
@@ -329,7 +329,7 @@ static void test_twice(void **state)
 
 static int setup(void **state)
 {
-	struct err err;
+	struct err err = {0};
 
 	loop = loop_create("test", &err);
 	return !loop || !mkdtemp(dir);

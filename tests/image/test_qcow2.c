@@ -76,7 +76,7 @@ static struct block_node *try_open(const char *name, const char *opts, struct er
 
 static struct block_node *open_node(const char *name, const char *opts)
 {
-	struct err err;
+	struct err err = {0};
 	struct block_node *n = try_open(name, opts, &err);
 
 	if (!n)
@@ -375,7 +375,7 @@ static void test_larger_overlay(void **state)
 static void test_backing_names(void **state)
 {
 	uint8_t buf[512];
-	struct err err;
+	struct err err = {0};
 
 	must(shell("mkdir -p sub && qemu-img create -f raw r.raw 1M && qemu-io -f raw -c 'write -P 7 0 1M' r.raw && "
 		   "cd sub && qemu-img create -f qcow2 -b ../r.raw -F raw rel.qcow2"),
@@ -402,7 +402,7 @@ static void test_backing_names(void **state)
 static void test_data_file(void **state)
 {
 	uint8_t *model = malloc(DISK_SIZE);
-	struct err err;
+	struct err err = {0};
 	char create[200], opts[200];
 
 	for (int raw = 0; raw < 2; raw++)
@@ -426,7 +426,7 @@ static void test_caches(void **state)
 	static const char *const opts[] = {"l2-cache-size=1k", "cache-size=4k,refcount-cache-size=2k",
 					   "cache-size=1M,cache-clean-interval=1", "l2-cache-entry-size=512"};
 	uint8_t *model = malloc(DISK_SIZE);
-	struct err err;
+	struct err err = {0};
 
 	for (size_t i = 0; i < ARRAY_SIZE(opts); i++) {
 		memset(model, 0, DISK_SIZE);
@@ -493,7 +493,7 @@ static void test_headers(void **state)
 	    {100, 4, 0x7fffffff, "exceeds the cluster size"},
 	    {116, 4, 0xffffffff, "too large"},
 	};
-	struct err err;
+	struct err err = {0};
 
 	must(shell("qemu-img create -q -f qcow2 h0.qcow2 512M && qemu-io -c 'write -P 9 0 1M' h0.qcow2"), "create");
 	for (size_t i = 0; i < ARRAY_SIZE(row); i++) {

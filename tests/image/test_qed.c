@@ -68,7 +68,7 @@ static struct block_node *try_open(const char *name, bool read_only, bool direct
 
 static struct block_node *open_node(const char *name, bool read_only)
 {
-	struct err err;
+	struct err err = {0};
 	struct block_node *n = try_open(name, read_only, false, &err);
 
 	if (!n)
@@ -211,7 +211,7 @@ static void test_random(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cells); i++) {
-		struct err err;
+		struct err err = {0};
 		struct block_node *n;
 		memset(model, 0, sizeof(model));
 		print_message("clusters of %u, tables of %u, %s\n", cells[i].cluster, cells[i].table,
@@ -340,7 +340,7 @@ static void test_headers(void **state)
 	    {QED_H_IMAGE_SIZE, 8, UINT64_MAX - 511},
 	};
 	uint8_t raw[8], good[QED_H_END];
-	struct err err;
+	struct err err = {0};
 
 	must("rm -f *.qed; qemu-img create -q -f qed a.qed 1M");
 	file_io("a.qed", good, sizeof(good), 0, false);
@@ -391,7 +391,7 @@ static void test_whole(void **state)
 
 static int setup(void **state)
 {
-	struct err err;
+	struct err err = {0};
 
 	loop = loop_create("test", &err);
 	return !loop || !mkdtemp(dir);

@@ -8,6 +8,7 @@ usage: introspect.py KELVIN        QEMU= in the environment leaves the peer out
 import glob
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -242,7 +243,8 @@ def check_help(devices):
 
 def check_libvirt():
     """Where libvirt is installed: it starts us as QEMU, asks everything it asks, and knows what we are."""
-    if not shutil.which("virsh") or not glob.glob("/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so"):
+    whole = any(u.pw_name == "libvirt-qemu" for u in pwd.getpwall())  # its driver does not start without its user
+    if not whole or not shutil.which("virsh") or not glob.glob("/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so"):
         print("no libvirt here: without it")
         return
     with tempfile.TemporaryDirectory() as home:
