@@ -25,7 +25,9 @@ const struct qmp_type qmp_type_table[] = {
     {"MigrationStatus", "<none|setup|cancelling|cancelled|active|completed|failed>", NULL},
     {"MigrationInfo",
      "{status?:@MigrationStatus, total-time?:int, downtime?:int, error-desc?:str, ram?:{total:int, remaining:int, "
-     "transferred:int, duplicate:int, normal:int, normal-bytes:int, page-size:int}}",
+     "transferred:int, duplicate:int, normal:int, normal-bytes:int, page-size:int, mbps:number, pages-per-second:int, "
+     "downtime-bytes:int, dirty-sync-count:int, skipped:int, dirty-pages-rate:int, postcopy-requests:int, "
+     "multifd-bytes:int, precopy-bytes:int, postcopy-bytes:int, dirty-sync-missed-zero-copy:int}}",
      NULL},
     {"ObjectProperty", "{" PROP_INFO "}", NULL},
     {"SchemaInfo",
