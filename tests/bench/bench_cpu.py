@@ -99,7 +99,7 @@ class Bench:
         return got
 
     def run(self):
-        sides = {"host": self.host, "kelvin": lambda: self.guest(guest.KELVIN, "soft")}
+        sides = {"host": self.host, "kelvin": lambda: self.guest(guest.KELVIN, self.o.accel)}
         if not self.o.no_qemu:
             sides["qemu"] = lambda: self.guest("/usr/bin/qemu-system-x86_64", "tcg,thread=multi")
         data = {side: {} for side in sides}
@@ -176,6 +176,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(ALL), help="some of: " + ", ".join(ALL))
     parser.add_argument("--smp", type=int, default=2)
+    parser.add_argument("--accel", default="soft", help="Kelvin's engine and its properties, as soft,native=on (default: soft)")
     parser.add_argument("--no-qemu", action="store_true")
     parser.add_argument("--out", default=os.path.join(guest.TOP, "build", "bench"))
     options = parser.parse_args()
