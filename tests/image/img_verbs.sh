@@ -27,14 +27,13 @@ for format in raw qcow2 qed; do
 		ok cmp a.raw c.raw
 	done
 done
-# -C: the host copies; nothing but what is data, and the program sees none of it.
-if command -v strace >/dev/null; then
-	for format in raw qcow2; do
+# -C: the host copies; nothing but what is data, and the program sees none of it. (No leak check: it cannot work under strace.)
+for format in raw qcow2; do
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
 		ok strace -f -e trace=copy_file_range -o calls "$kelvin" img convert -C -f $format -O raw b.$format c.raw
-		grep -q 'copy_file_range.*= [1-9]' calls || { echo "convert -C from $format does not let the host copy"; failed=1; }
-		ok cmp a.raw c.raw
-	done
-fi
+	grep -q 'copy_file_range.*= [1-9]' calls || { echo "convert -C from $format does not let the host copy"; failed=1; }
+	ok cmp a.raw c.raw
+done
 ok img convert -C -n -f raw -O raw a.raw c.raw
 ok img convert -C -f raw -O qcow2 a.raw c.qcow2
 ok qemu-img compare -f raw -F qcow2 a.raw c.qcow2
