@@ -124,7 +124,7 @@ static void host_leaf(uint32_t leaf, uint32_t subleaf, uint32_t r[4])
 	__get_cpuid_count(leaf, subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]);
 }
 
-static uint64_t host_xcr0(void)
+uint64_t soft_host_xcr0(void)
 {
 	uint32_t r[4], lo, hi;
 
@@ -206,7 +206,7 @@ static void add_xsave(struct table *t, uint64_t xcr0)
 unsigned soft_supported_cpuid(struct cpuid_entry *out, unsigned max)
 {
 	struct table t = {.out = out, .max = max};
-	uint64_t xcr0 = host_xcr0() & XCR0_USER;
+	uint64_t xcr0 = soft_host_xcr0() & XCR0_USER;
 
 	for (unsigned n = 0; n < ARRAY_SIZE(value_table); n++)
 		entry_add(&t, &value_table[n]);

@@ -216,14 +216,6 @@ static bool host_suitable(void)
 /* x87, SSE, AVX, AVX-512; not PKRU, which is about host memory. */
 #define XMASK 0xe7u
 
-static uint64_t host_xcr0(void)
-{
-	uint32_t lo, hi;
-
-	__asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-	return (uint64_t)hi << 32 | lo;
-}
-
 static void jit_free(struct jit *j)
 {
 	jit_perf_close(j);
@@ -317,7 +309,7 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 		c->jx.jump_key[i] = JIT_NO_KEY;
 	}
 	c->jx.self = c;
-	c->jx.xmask = host_xcr0() & XMASK;
+	c->jx.xmask = soft_host_xcr0() & XMASK;
 	c->jit = jc;
 	return 0;
 }

@@ -453,14 +453,6 @@ enum native_exit native_user_run(struct soft_cpu *c)
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
-static uint64_t host_xcr0(void)
-{
-	uint32_t lo, hi;
-
-	__asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-	return (uint64_t)hi << 32 | lo;
-}
-
 static size_t host_xsave_size(void)
 {
 	uint32_t a, b, c, d;
@@ -494,7 +486,7 @@ int native_cpu_init(struct soft_cpu *c, struct err *err)
 		free(n);
 		return err_set(err, -ENOMEM, "no memory for native user code of CPU %u", c->v.index);
 	}
-	n->host_xcr0 = host_xcr0();
+	n->host_xcr0 = soft_host_xcr0();
 	n->xsave_size = host_xsave_size();
 	if (n->xsave_size < EXTENDED_FROM || n->xsave_size > NATIVE_XSAVE || !isa_as_host(c)) {
 		if (!c->v.index)

@@ -421,6 +421,9 @@ static inline void soft_recheck_intr(struct soft_cpu *c)
  * follow the host; system features are Kelvin's own). */
 unsigned soft_supported_cpuid(struct cpuid_entry *out, unsigned max);
 
+/* The host's XCR0; x87 and SSE where the host has no XSAVE. Any thread. SDM volume 1, 13.3. */
+uint64_t soft_host_xcr0(void);
+
 /* ---- translator --------------------------------------------------------------- */
 
 enum jit_exit {
