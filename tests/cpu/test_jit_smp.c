@@ -58,11 +58,12 @@ static uint64_t cache_emptied;
  * rbx = DATA, rsi = the function, rdi = counter of rounds.
  * caller: the result of a call is no older than the number seen before it. A chain of blocks at different
  * addresses keeps the translator busy.
+ * changer: rsi = a function of its own, r8 = its immediate: a call returns what was written just before.
  * writer: r8 = where to write the function's immediate.
  * reader: rsi = a word of the page that moves.
  * locker: rsi = operand, edx = what to add; 4 bytes and 2 bytes.
  */
-extern const uint8_t caller[], writer[], reader[], locker4[], locker2[], programs_end[];
+extern const uint8_t caller[], changer[], writer[], reader[], locker4[], locker2[], programs_end[];
 __asm__(".pushsection .rodata\n"
 	"caller:\n"
 	"	mov (%rbx), %ecx\n"
@@ -73,6 +74,17 @@ __asm__(".pushsection .rodata\n"
 	"	jmp caller\n"
 	"9:	incq 8(%rbx)\n"
 	"	jmp caller\n"
+	"	.p2align 6\n"
+	"changer:\n"
+	"	inc %edx\n"
+	"	mov %edx, (%r8)\n"
+	"	call *%rsi\n"
+	"	cmp %edx, %eax\n"
+	"	jne 9f\n"
+	"	incq (%rdi)\n"
+	"	jmp changer\n"
+	"9:	incq 8(%rbx)\n"
+	"	jmp changer\n"
 	"	.p2align 6\n"
 	"writer:\n"
 	"	inc %eax\n"
@@ -205,7 +217,8 @@ static void begin(void)
 
 	memset(data, 0, PAGE_SIZE);
 	memcpy(code, caller, (size_t)(programs_end - caller));
-	memcpy(code + FUNCTION, function, sizeof(function));
+	for (unsigned i = 0; i < NCPU; i++)
+		memcpy(code + FUNCTION - 64 * i, function, sizeof(function));
 	mem_mark_written(&guest.mem, code, PAGE_SIZE);
 	atomic_store(&crashed, false);
 }
@@ -276,6 +289,22 @@ static void test_code_written(void **state)
 static void test_code_written_elsewhere(void **state)
 {
 	rewrite_by_cpu(ALIAS);
+}
+
+/*
+ * Each vCPU changes and runs code of its own, all of it in one page: what one of them invalidates, the others must not
+ * find half done. (Was: the page looked free of code before its blocks were dead. Found by the soak on a busy host.)
+ */
+static void test_code_beside_code(void **state)
+{
+	uint64_t since = clock_raw_ns();
+
+	begin();
+	for (unsigned i = 0; i < NCPU; i++)
+		start(i, AT(changer), CODE + FUNCTION - 64 * i, 0, CODE + FUNCTION - 64 * i + 1);
+	while (go_on(since, true))
+		usleep(1000);
+	stop();
 }
 
 /* A device writes it; the vCPUs read the sequence number that it writes afterwards. */
@@ -365,8 +394,9 @@ static void test_split_lock(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_code_written), cmocka_unit_test(test_code_written_elsewhere),
-	    cmocka_unit_test(test_code_by_dma), cmocka_unit_test(test_pages_moved), cmocka_unit_test(test_split_lock)};
+	    cmocka_unit_test(test_code_written),     cmocka_unit_test(test_code_written_elsewhere),
+	    cmocka_unit_test(test_code_beside_code), cmocka_unit_test(test_code_by_dma),
+	    cmocka_unit_test(test_pages_moved),	     cmocka_unit_test(test_split_lock)};
 	int failed;
 
 	if (argc > 1)

@@ -16,8 +16,9 @@
  * Closing it: check the bytes of newly noted pages again at the reader's next
  * serializing event, which the writer's own protocol (SDM 3A 9.1.3) waits for.
  *
- * Locking: one of CODE_LOCKS mutexes per page (hashed), leaf locks. The
- * translator is told outside of them.
+ * Locking: one of CODE_LOCKS mutexes per page (hashed). The translator is told
+ * under it (its link_lock is the leaf): told later, a vCPU whose store came in
+ * between would find nothing to invalidate and run what is not dead yet.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -90,6 +91,10 @@ void code_written(void *opaque, uint64_t page_index, unsigned off, unsigned len)
 	hit = cm->chunks[page_index] & chunk_mask(off, MIN(len, (unsigned)PAGE_SIZE - off));
 	if (hit) {
 		__atomic_fetch_add(&m->page_code_gen[page_index], 1, __ATOMIC_SEQ_CST);
+		/* While its blocks live the page keeps its bit: another vCPU's store waits here, and then finds them
+		 * dead. */
+		if (((struct soft_accel *)(void *)a)->jit && jit_page_invalidated)
+			jit_page_invalidated(a, page_index);
 		/* Everything of the page is noted again when it is next used; until then writes are fast. */
 		cm->chunks[page_index] = 0;
 		native = __atomic_fetch_and(&m->page_bits[page_index], (uint8_t) ~(MEM_PAGE_CODE | MEM_PAGE_NATIVE_X),
@@ -99,8 +104,6 @@ void code_written(void *opaque, uint64_t page_index, unsigned off, unsigned len)
 	pthread_mutex_unlock(lock);
 	if (native)
 		native_code_written(a);
-	if (hit && ((struct soft_accel *)(void *)a)->jit && jit_page_invalidated)
-		jit_page_invalidated(a, page_index);
 }
 
 int code_init(struct accel *a, struct err *err)

@@ -173,7 +173,7 @@ struct jit_block {
 struct jit {
 	struct accel *accel;
 	pthread_mutex_t lock;	   /* translation; emptying the cache, which waits for vCPUs */
-	pthread_mutex_t link_lock; /* hash, links, dead: a leaf, taken inside lock */
+	pthread_mutex_t link_lock; /* hash, links, dead: a leaf, taken inside lock and code.c's */
 	uint8_t *rw, *rx;	   /* two views of the code cache */
 	int64_t rx_delta;	   /* rx - rw */
 	size_t size;

@@ -382,10 +382,14 @@ static void l1_enter(struct soft_cpu *c, const struct mmu_page *t, enum mmu_acce
 		__atomic_store_n(&e->tag, t->page, __ATOMIC_RELEASE);
 		return;
 	}
+	/*
+	 * Against mmu_protect_page, which takes MEM_PAGE_TLB and then searches, or does not: the tag must be visible
+	 * before the bits are looked at, both of them. (The first one looked at before: a page that was protected and
+	 * written to in between kept an entry without the bit, and was never protected again.)
+	 */
+	__atomic_store_n(&e->tag, t->page, __ATOMIC_SEQ_CST);
 	if (!(page_bits(c, t) & MEM_PAGE_TLB))
 		__atomic_fetch_or(&mmu_mem(c)->page_bits[t->index], MEM_PAGE_TLB, __ATOMIC_SEQ_CST);
-	/* Against mmu_protect_page: the tag must be visible before the bit is looked at again. */
-	__atomic_store_n(&e->tag, t->page, __ATOMIC_SEQ_CST);
 	if (page_bits(c, t) & MEM_PAGE_CODE)
 		__atomic_store_n(&e->tag, TLB_TAG_INVALID(n), __ATOMIC_RELAXED);
 }
@@ -477,7 +481,9 @@ static void ram_written(struct soft_cpu *c, uint32_t index, unsigned off, unsign
 		return;
 	gen = __atomic_load_n(&m->page_code_gen[index], __ATOMIC_RELAXED);
 	m->code_written(m->code_opaque, index, off, len);
-	if (__atomic_load_n(&m->page_code_gen[index], __ATOMIC_RELAXED) != gen) {
+	/* Or another vCPU did it while we waited. */
+	if (__atomic_load_n(&m->page_code_gen[index], __ATOMIC_RELAXED) != gen ||
+	    !(__atomic_load_n(&m->page_bits[index], __ATOMIC_RELAXED) & MEM_PAGE_CODE)) {
 		c->code_changed = true;
 		c->n_code_invalidations++;
 	}
