@@ -327,6 +327,17 @@ uint64_t mem_page_index(const struct mem_map *m, uint64_t gpa)
 	return r.ram ? r.page + (gpa / PAGE_SIZE - r.start / PAGE_SIZE) : UINT64_MAX;
 }
 
+uint8_t *mem_page_host(const struct mem_map *m, uint64_t page)
+{
+	for (unsigned i = 0; i < m->nblocks; i++) {
+		const struct ram_block *b = &m->block[i];
+
+		if (page - b->page0 < b->size >> PAGE_SHIFT)
+			return b->host + ((page - b->page0) << PAGE_SHIFT);
+	}
+	return NULL;
+}
+
 bool mem_is_ram(const struct mem_map *m, uint64_t gpa)
 {
 	return mem_ram_block(m, gpa) != NULL;

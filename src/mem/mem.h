@@ -163,6 +163,8 @@ uint8_t *mem_ram_ptr(const struct mem_map *m, uint64_t gpa, uint64_t len);
 const struct ram_block *mem_ram_block(const struct mem_map *m, uint64_t gpa);
 /* page_bits index of a RAM gpa; UINT64_MAX when it is not RAM. */
 uint64_t mem_page_index(const struct mem_map *m, uint64_t gpa);
+/* The host's address of a page by its page_bits index, or NULL. Any thread, no locks. */
+uint8_t *mem_page_host(const struct mem_map *m, uint64_t page);
 
 /*
  * A CPU's access to anything (RAM or device) of 1, 2, 4 or 8 bytes; may cross

@@ -10,11 +10,9 @@
  * stores, THEN calls code_written, which bumps the generation. Whichever order
  * the two meet in, stale decoded code has an old generation.
  *
- * NEEDSWORK: a plain store of another vCPU that looked its page up in the TLB
- * just before the page was protected, and lands after the code was read, is not
- * seen. The window is a few instructions, longer if the host preempts there.
- * Closing it: check the bytes of newly noted pages again at the reader's next
- * serializing event, which the writer's own protocol (SDM 3A 9.1.3) waits for.
+ * A plain store of another vCPU that looked its page up in the TLB just before
+ * the page was protected, and lands after the code was read, is not seen here:
+ * codesync.c looks for those.
  *
  * Locking: one of CODE_LOCKS mutexes per page (hashed). The translator is told
  * under it (its link_lock is the leaf): told later, a vCPU whose store came in

@@ -40,17 +40,6 @@ struct codesync {
 	struct note ring[RING_SIZE];
 };
 
-static const uint8_t *page_host(const struct mem_map *m, uint64_t page)
-{
-	for (unsigned i = 0; i < m->nblocks; i++) {
-		const struct ram_block *b = &m->block[i];
-
-		if (page - b->page0 < b->size >> PAGE_SHIFT)
-			return b->host + ((page - b->page0) << PAGE_SHIFT);
-	}
-	return NULL;
-}
-
 /* Guest memory changes under this; any value will do then. */
 static uint64_t __attribute__((no_sanitize("thread"))) hash_chunks(const uint8_t *host, uint64_t chunks)
 {
@@ -69,7 +58,7 @@ static uint64_t __attribute__((no_sanitize("thread"))) hash_chunks(const uint8_t
 void codesync_note(struct accel *a, uint64_t page, uint64_t chunks)
 {
 	struct codesync *s = ((struct soft_accel *)(void *)a)->codesync;
-	const uint8_t *host = page_host(a->cfg.mem, page);
+	const uint8_t *host = mem_page_host(a->cfg.mem, page);
 	struct note n = {.page = page, .chunks = chunks};
 
 	if (!s || !host)
@@ -118,7 +107,7 @@ static unsigned find_changed(struct accel *a, struct codesync *s, struct note *o
 
 	for (uint64_t i = s->retired; i < s->head && n < max; i++) {
 		struct note *note = &s->ring[i % RING_SIZE];
-		const uint8_t *host = page_host(a->cfg.mem, note->page);
+		const uint8_t *host = mem_page_host(a->cfg.mem, note->page);
 		uint64_t h = host ? hash_chunks(host, note->chunks) : note->hash;
 
 		if (h == note->hash)

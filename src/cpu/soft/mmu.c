@@ -271,15 +271,9 @@ static void protect_vcpu(struct soft_cpu *c, uint64_t host)
 void mmu_protect_page(struct accel *a, uint64_t page_index)
 {
 	const struct mem_map *m = a->cfg.mem;
-	uint64_t host = 0;
+	uint64_t host = (uint64_t)(uintptr_t)mem_page_host(m, page_index);
 	uint8_t bits;
 
-	for (unsigned i = 0; i < m->nblocks && !host; i++) {
-		const struct ram_block *b = &m->block[i];
-
-		if (page_index - b->page0 < b->size >> PAGE_SHIFT)
-			host = (uint64_t)(uintptr_t)b->host + ((page_index - b->page0) << PAGE_SHIFT);
-	}
 	if (!host)
 		return;
 	/* Most code was never written through a TLB. Cleared before the search: a later fill sets it again. */
