@@ -5,6 +5,17 @@
 
 #include "cpu/soft/mmu.h"
 
+/* Page-table entry bits */
+#define PTE_P	 BIT(0)
+#define PTE_W	 BIT(1)
+#define PTE_U	 BIT(2)
+#define PTE_A	 BIT(5)
+#define PTE_D	 BIT(6)
+#define PTE_PS	 BIT(7)
+#define PTE_G	 BIT(8)
+#define PTE_NX	 BIT(63)
+#define PTE_ADDR 0x000ffffffffff000ull
+
 enum page_rights { PG_W = 1, PG_U = 2, PG_X = 4, PG_G = 8, PG_D = 16, PG_LARGE = 32, PG_HUGE = 64, PG_ROM = 128 };
 
 /* A page as the walk found it and the second-level TLB keeps it. */

@@ -13,17 +13,6 @@
 /* A/D updates that lose a race against other CPUs are retried this often; then left undone. */
 #define WALK_RETRIES 1000
 
-/* Page-table entry bits */
-#define PTE_P	 BIT(0)
-#define PTE_W	 BIT(1)
-#define PTE_U	 BIT(2)
-#define PTE_A	 BIT(5)
-#define PTE_D	 BIT(6)
-#define PTE_PS	 BIT(7)
-#define PTE_G	 BIT(8)
-#define PTE_NX	 BIT(63)
-#define PTE_ADDR 0x000ffffffffff000ull
-
 /* #PF error code */
 #define PF_P	1u
 #define PF_W	2u

@@ -23,15 +23,6 @@
 #define AROUND	     16u    /* pages looked at together */
 #define AROUND_LARGE 64u    /* of a large page */
 
-#define PTE_P	 BIT(0)
-#define PTE_W	 BIT(1)
-#define PTE_U	 BIT(2)
-#define PTE_A	 BIT(5)
-#define PTE_D	 BIT(6)
-#define PTE_PS	 BIT(7)
-#define PTE_NX	 BIT(63)
-#define PTE_ADDR 0x000ffffffffff000ull
-
 /* ---- the table of mapped pages ------------------------------------------------ */
 
 static unsigned slot_of(const struct native_map *m, uint64_t page)
