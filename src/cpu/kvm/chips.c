@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "cpu/kvm/kvm_int.h"
+#include "cpu/lapic_regs.h"
 #include "io/vmclock.h"
 
 #define PIT_HZ		 1193182ull
@@ -81,24 +82,6 @@ static void ioapic_to_kvm(struct kvm_ioapic_state *k, const struct ioapic_chip *
 }
 
 /* ---- LAPIC --------------------------------------------------------------------------- */
-
-/* Registers by number: offset / 16. */
-enum {
-	REG_TPR = 0x08,
-	REG_LDR = 0x0d,
-	REG_DFR = 0x0e,
-	REG_SVR = 0x0f,
-	REG_ISR = 0x10,
-	REG_TMR = 0x18,
-	REG_IRR = 0x20,
-	REG_ESR = 0x28,
-	REG_ICR_LOW = 0x30,
-	REG_ICR_HIGH = 0x31,
-	REG_LVT = 0x32,
-	REG_TMICT = 0x38,
-	REG_TMCCT = 0x39,
-	REG_TDCR = 0x3e,
-};
 
 static uint32_t reg(const struct kvm_lapic_state *k, unsigned n)
 {
@@ -293,16 +276,24 @@ static int pit_set(struct kvm_accel *k, const struct pit_chip *s)
 
 /* ---- all of it ---------------------------------------------------------------------------- */
 
-int kvm_chips_save(struct accel *a, struct chips *c)
+/* The two 8259 and the IOAPIC. */
+static int irqchips_get(const struct kvm_accel *k, struct kvm_irqchip chip[3])
 {
-	struct kvm_accel *k = kvm_accel_of(a);
-	struct kvm_irqchip chip[3];
 	int rc = 0;
 
 	for (unsigned i = 0; i < 3 && rc == 0; i++) {
 		chip[i] = (struct kvm_irqchip){.chip_id = i};
 		rc = kvm_ioctl(k->vm_fd, KVM_GET_IRQCHIP, &chip[i]);
 	}
+	return rc;
+}
+
+int kvm_chips_save(struct accel *a, struct chips *c)
+{
+	struct kvm_accel *k = kvm_accel_of(a);
+	struct kvm_irqchip chip[3];
+	int rc = irqchips_get(k, chip);
+
 	if (rc < 0)
 		return rc;
 	pic_from_kvm(&c->pic[0], &chip[0].chip.pic);
@@ -324,12 +315,8 @@ int kvm_chips_load(struct accel *a, const struct chips *c)
 {
 	struct kvm_accel *k = kvm_accel_of(a);
 	struct kvm_irqchip chip[3];
-	int rc = 0;
+	int rc = irqchips_get(k, chip);
 
-	for (unsigned i = 0; i < 3 && rc == 0; i++) {
-		chip[i] = (struct kvm_irqchip){.chip_id = i};
-		rc = kvm_ioctl(k->vm_fd, KVM_GET_IRQCHIP, &chip[i]);
-	}
 	if (rc < 0)
 		return rc;
 	pic_to_kvm(&chip[0].chip.pic, &c->pic[0]);
