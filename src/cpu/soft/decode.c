@@ -272,6 +272,22 @@ static enum insn_gate gate_of(const ZydisDecodedInstruction *zi, const ZydisDeco
 	return GATE_NONE;
 }
 
+bool insn_shifts(ZydisMnemonic mnemonic)
+{
+	switch (mnemonic) {
+	case ZYDIS_MNEMONIC_SHL:
+	case ZYDIS_MNEMONIC_SHR:
+	case ZYDIS_MNEMONIC_SAR:
+	case ZYDIS_MNEMONIC_ROL:
+	case ZYDIS_MNEMONIC_ROR:
+	case ZYDIS_MNEMONIC_RCL:
+	case ZYDIS_MNEMONIC_RCR:
+	case ZYDIS_MNEMONIC_SHLD:
+	case ZYDIS_MNEMONIC_SHRD: return true;
+	default: return false;
+	}
+}
+
 uint8_t insn_align(const ZydisDecodedInstruction *zi, unsigned mem_size)
 {
 	/* AMD's SHA instructions take any alignment (seen on the host the tests run on; Intel's manual says #GP). */

@@ -112,6 +112,9 @@ extern const struct insn_handler sys_handlers[];
 /* Bytes to which the memory operand must be aligned; 0: any. */
 uint8_t insn_align(const ZydisDecodedInstruction *zi, unsigned mem_size);
 
+/* A shift or rotation: by zero it leaves the flags alone. SDM volume 2, SAL/SAR/SHL/SHR. Any thread. */
+bool insn_shifts(ZydisMnemonic mnemonic);
+
 /* Decode one instruction at most 15 bytes long from buf in the CPU's current mode. 0, -EAGAIN (needs more
  * bytes than len), -EINVAL (#UD), -E2BIG (longer than 15 bytes: #GP). exec is set; stubs are made when first run. */
 int insn_decode(struct soft_cpu *c, const uint8_t *buf, unsigned len, uint64_t rip, struct insn *out);

@@ -382,16 +382,8 @@ static void flags_of(struct xinsn *in)
 	written = (f->modified | f->set_0 | f->set_1 | f->undefined) & F_ALL;
 	in->f_touched = written;
 	in->f_written = written;
-	switch (in->zi.mnemonic) {
-	case ZYDIS_MNEMONIC_SHL:
-	case ZYDIS_MNEMONIC_SHR:
-	case ZYDIS_MNEMONIC_SAR:
-	case ZYDIS_MNEMONIC_ROL:
-	case ZYDIS_MNEMONIC_ROR:
-	case ZYDIS_MNEMONIC_RCL:
-	case ZYDIS_MNEMONIC_RCR:
-	case ZYDIS_MNEMONIC_SHLD:
-	case ZYDIS_MNEMONIC_SHRD: {
+	/* What other instructions leave undefined depends on the operands on some CPUs; nothing reads it. */
+	if (insn_shifts(in->zi.mnemonic)) {
 		/* A count of zero changes nothing. */
 		const ZydisDecodedOperand *n = &in->op[in->zi.operand_count_visible - 1];
 		bool known =
@@ -401,10 +393,6 @@ static void flags_of(struct xinsn *in)
 		    in->zi.mnemonic == ZYDIS_MNEMONIC_RCL || in->zi.mnemonic == ZYDIS_MNEMONIC_RCR)
 			in->f_touched &= F_CF | F_OF;
 		in->f_written = known ? in->f_touched : 0;
-		break;
-	}
-	/* What these leave undefined depends on the operands on some CPUs; nothing reads it. */
-	default: break;
 	}
 }
 

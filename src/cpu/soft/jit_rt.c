@@ -324,23 +324,6 @@ static bool followed(const struct insn *i)
 		i->mnemonic == ZYDIS_MNEMONIC_LOOP);
 }
 
-/* A shift or rotation by zero leaves the flags alone. */
-static bool may_write_none(const struct insn *i)
-{
-	switch (i->mnemonic) {
-	case ZYDIS_MNEMONIC_SHL:
-	case ZYDIS_MNEMONIC_SHR:
-	case ZYDIS_MNEMONIC_SAR:
-	case ZYDIS_MNEMONIC_ROL:
-	case ZYDIS_MNEMONIC_ROR:
-	case ZYDIS_MNEMONIC_RCL:
-	case ZYDIS_MNEMONIC_RCR:
-	case ZYDIS_MNEMONIC_SHLD:
-	case ZYDIS_MNEMONIC_SHRD: return true;
-	default: return false;
-	}
-}
-
 /*
  * At a block's head where `dead` flags are not kept, since they will be written before they are read or an access
  * faults: let the interpreter write them, then the state can be shown to an interrupt. Going on for longer than
@@ -355,7 +338,7 @@ static bool settle_flags(struct soft_cpu *c, uint32_t dead, enum jit_exit *r)
 			return deliver(c, r);
 		if ((i->ends && !followed(i)) || (i->mem_op != INSN_NO_REG && jit_of(c)->exact_flags))
 			break; /* what comes here is kept */
-		dead &= ~(i->flags_read | (may_write_none(i) ? 0 : i->flags_written));
+		dead &= ~(i->flags_read | (insn_shifts(i->mnemonic) ? 0 : i->flags_written));
 		if (interp_step(c) == EXC_RAISED)
 			return deliver(c, r);
 	}
