@@ -129,6 +129,21 @@ void x_exit_indirect(struct xlat *x)
 	x_jump_table(x, x->mmu_index);
 }
 
+/* rcx: a page's linear address; then its host address. Returns the jump taken when the execute TLB does not have it. */
+static uint8_t *exec_host(struct xlat *x)
+{
+	struct emit *e = &x->e;
+	size_t tlb = exec_entry(x, x->mmu_index);
+	struct hmem tag = entry_field(tlb, offsetof(struct tlb_entry, tag)),
+		    addend = entry_field(tlb, offsetof(struct tlb_entry, addend));
+	uint8_t *miss;
+
+	e_op_mem(e, 1, 0x3b, H_RCX, &tag);
+	miss = e_jcc(e, CC_NE);
+	e_op_mem(e, 1, 0x03, H_RCX, &addend);
+	return miss;
+}
+
 /*
  * To another page: if the TLB has it, and in host memory it is the one that the
  * link is for. The address of that stands in the cold code (jit_link.host).
@@ -139,18 +154,11 @@ static void exit_far(struct xlat *x, int32_t target)
 	struct jit_link *l = link_new(x, target & (int32_t)(PAGE_SIZE - 1), F_ALL);
 	bool hot = !x->in_cold;
 	uint8_t *miss[2], *rel;
-	struct hmem tag, addend;
-	size_t tlb;
 
 	x_flags_to_slot(x, F_ALL);
 	x_load_va(x, target & (int32_t)PAGE_MASK);
 	e_store(e, h_slot(SLOT_PAGE), H_RCX);
-	tlb = exec_entry(x, x->mmu_index);
-	tag = entry_field(tlb, offsetof(struct tlb_entry, tag));
-	addend = entry_field(tlb, offsetof(struct tlb_entry, addend));
-	e_op_mem(e, 1, 0x3b, H_RCX, &tag);
-	miss[0] = e_jcc(e, CC_NE);
-	e_op_mem(e, 1, 0x03, H_RCX, &addend);
+	miss[0] = exec_host(x);
 	e1(e, 0x48); /* cmp rcx, [rip + rel] */
 	e1(e, 0x3b);
 	e1(e, 0x0d);
@@ -181,17 +189,10 @@ static void exit_far(struct xlat *x, int32_t target)
 void x_check_next_page(struct xlat *x)
 {
 	struct emit *e = &x->e;
-	struct hmem tag, addend;
 	uint8_t *miss[2];
-	size_t tlb;
 
 	x_load_va(x, PAGE_SIZE);
-	tlb = exec_entry(x, x->mmu_index);
-	tag = entry_field(tlb, offsetof(struct tlb_entry, tag));
-	addend = entry_field(tlb, offsetof(struct tlb_entry, addend));
-	e_op_mem(e, 1, 0x3b, H_RCX, &tag);
-	miss[0] = e_jcc(e, CC_NE);
-	e_op_mem(e, 1, 0x03, H_RCX, &addend);
+	miss[0] = exec_host(x);
 	e_mov_imm64(e, H_RAX, (uint64_t)(uintptr_t)x->host2);
 	e_op_reg(e, 1, 0x3b, H_RCX, H_RAX);
 	miss[1] = e_jcc(e, CC_NE);
