@@ -18,6 +18,7 @@
 #include "block/block.h"
 #include "bus/pci.h"
 #include "machine/snapshot_int.h"
+#include "halt_kernel.h"
 
 /* ---- fields -------------------------------------------------------------------- */
 
@@ -402,28 +403,6 @@ static void test_fuzz(void **state)
 
 static char kernel[] = "/tmp/kelvin-state-XXXXXX", disk[3][40];
 
-/* A PVH kernel of a few bytes: cli; hlt; jmp back. */
-static void write_kernel(void)
-{
-	static const uint8_t head[] = {
-	    0x7f, 'E', 'L', 'F', 2, 1, 1, [16] = 2, 0, 62, 0, 1, [24] = 0, 0, 0x10, [32] = 64, [52] = 64, 0, 56, 0, 2,
-	    0, 64, 0,
-	    /* PT_LOAD, RWX, offset 0x1000, addresses 1 MiB, 4 bytes */
-	    [64] = 1, [68] = 7, [73] = 0x10, [82] = 0x10, [90] = 0x10, [96] = 4, [104] = 4, [113] = 0x10,
-	    /* PT_NOTE, offset 0x1100, 20 bytes */
-	    [120] = 4, [124] = 4, [129] = 0x11, [152] = 20, [160] = 20, [168] = 4};
-	static const uint8_t code[] = {0xfa, 0xf4, 0xeb, 0xfc};
-	static const uint8_t note[] = {4, 0, 0, 0, 4, 0, 0, 0, 18, 0, 0, 0, 'X', 'e', 'n', 0, 0, 0, 0x10, 0};
-	static uint8_t image[0x1200];
-	int fd = mkstemp(kernel);
-
-	memcpy(image, head, sizeof(head));
-	memcpy(image + 0x1000, code, sizeof(code));
-	memcpy(image + 0x1100, note, sizeof(note));
-	assert_int_equal(write(fd, image, sizeof(image)), sizeof(image));
-	close(fd);
-}
-
 static void make_drive(unsigned i)
 {
 	struct err err = {0};
@@ -462,7 +441,7 @@ int main(void)
 					   cmocka_unit_test(test_refused),	  cmocka_unit_test(test_fuzz)};
 	struct err err = {0};
 
-	write_kernel();
+	write_halt_kernel(mkstemp(kernel));
 	struct vm_config cfg = {.machine = (char *)"pc",
 				.accel = (char *)"soft",
 				.ram_size = 16 * MIB,

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "bus/dev.h"
 #include "machine/vm_int.h"
+#include "halt_kernel.h"
 
 static struct vm *vm;
 static char events[200];
@@ -79,28 +80,6 @@ static void test_nested(void **state)
 	check(stop, NULL, "RESUME STOP ", VM_PAUSED);
 }
 
-/* A PVH kernel of a few bytes: cli; hlt; jmp back. */
-static void write_kernel(const char *path)
-{
-	static const uint8_t head[] = {
-	    0x7f, 'E', 'L', 'F', 2, 1, 1, [16] = 2, 0, 62, 0, 1, [24] = 0, 0, 0x10, [32] = 64, [52] = 64, 0, 56, 0, 2,
-	    0, 64, 0,
-	    /* PT_LOAD, RWX, offset 0x1000, addresses 1 MiB, 4 bytes */
-	    [64] = 1, [68] = 7, [73] = 0x10, [82] = 0x10, [90] = 0x10, [96] = 4, [104] = 4, [113] = 0x10,
-	    /* PT_NOTE, offset 0x1100, 20 bytes */
-	    [120] = 4, [124] = 4, [129] = 0x11, [152] = 20, [160] = 20, [168] = 4};
-	static const uint8_t code[] = {0xfa, 0xf4, 0xeb, 0xfc};
-	static const uint8_t note[] = {4, 0, 0, 0, 4, 0, 0, 0, 18, 0, 0, 0, 'X', 'e', 'n', 0, 0, 0, 0x10, 0};
-	static uint8_t image[0x1200];
-	FILE *f = fopen(path, "w");
-
-	memcpy(image, head, sizeof(head));
-	memcpy(image + 0x1000, code, sizeof(code));
-	memcpy(image + 0x1100, note, sizeof(note));
-	assert_int_equal(fwrite(image, 1, sizeof(image), f), sizeof(image));
-	fclose(f);
-}
-
 int main(void)
 {
 	char path[] = "/tmp/kelvin-vm-XXXXXX";
@@ -108,8 +87,7 @@ int main(void)
 	struct vm_event_sink sink = {.event = on_event};
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_nested)};
 
-	close(mkstemp(path));
-	write_kernel(path);
+	write_halt_kernel(mkstemp(path));
 	struct vm_config cfg = {.machine = (char *)"pc",
 				.accel = (char *)"soft",
 				.ram_size = 16 * MIB,
