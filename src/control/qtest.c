@@ -323,12 +323,12 @@ static void cmd_write(struct qtest *q, char **word, unsigned code)
 		qtest_reply(q, "FAIL out of memory");
 		return;
 	}
-	if (code == CODE_HEX ? !from_hex(word[3], data, size) : base64_decode(word[3], data) < 0) {
-		qtest_replyf(q, "FAIL the data are not %s", code == CODE_HEX ? "0x and pairs of digits" : "base64");
+	const bool hex = code == CODE_HEX;
+	const ssize_t got = !hex ? base64_decode(word[3], data) : from_hex(word[3], data, size) ? (ssize_t)size : -1;
+	if (got < 0) {
+		qtest_replyf(q, "FAIL the data are not %s", hex ? "0x and pairs of digits" : "base64");
 	} else {
-		if (code == CODE_BASE64)
-			size = MIN(size, (uint64_t)base64_decode(word[3], data));
-		qtest_memory_write(vm_bus(q->vm)->mem, addr, data, size);
+		qtest_memory_write(vm_bus(q->vm)->mem, addr, data, MIN((size_t)size, (size_t)got));
 		qtest_reply(q, "OK");
 	}
 	free(data);
