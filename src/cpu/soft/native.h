@@ -127,8 +127,9 @@ struct native_hint {
 	bool settled;		     /* its pages are mapped: more is expected */
 };
 
-/* What a look through a page found; it depends on the page behind too. */
-#define NATIVE_SCANS 1024
+/* What a look through a page found; it may depend on the page behind too. Enough for 64 MiB of code: a compiler has 30.
+ */
+#define NATIVE_SCANS 16384
 struct native_scanned {
 	uint32_t index, gen, next, next_gen;
 	uint8_t n; /* as native_scan gives it */
@@ -179,6 +180,8 @@ void native_map_free(struct native_map *m);
  * the first `max` begin in the page. next: NATIVE_SCAN_AFTER bytes of the page behind, NULL when it cannot be read.
  */
 #define NATIVE_SCAN_AFTER 16u
+/* Does it matter for native_scan what the page behind is? Most often not. */
+bool native_scan_wants_next(const uint8_t page[PAGE_SIZE]);
 unsigned native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], const uint8_t *next, uint16_t *found,
 		     unsigned max);
 

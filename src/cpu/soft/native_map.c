@@ -358,7 +358,8 @@ static const struct native_scanned *scan(struct soft_cpu *c, const struct mmu_pa
 
 	now.index = t->index + 1;
 	now.gen = (uint32_t)t->gen;
-	if (!mmu_translate(c, t->page + PAGE_SIZE, MMU_EXEC, MMU_USER, &t2) && t2.host) {
+	if (native_scan_wants_next(t->host) && !mmu_translate(c, t->page + PAGE_SIZE, MMU_EXEC, MMU_USER, &t2) &&
+	    t2.host) {
 		have = true;
 		now.next = t2.index + 1;
 		now.next_gen = __atomic_load_n(&mmu_mem(c)->page_code_gen[t2.index], __ATOMIC_SEQ_CST);

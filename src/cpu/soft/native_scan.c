@@ -55,35 +55,62 @@ static bool forbidden(const ZydisDecodedInstruction *i)
 	}
 }
 
-/* Where the instruction begins whose 0F is at `at`, if decoding from `from` comes to it and it is one of those; else
- * UINT_MAX. */
-static unsigned reached(const ZydisDecoder *d, const uint8_t *code, unsigned from, unsigned at, unsigned end)
+#define UNKNOWN 0u
+#define INVALID 255u
+
+/* A page's bytes with the length of the instruction at each of them, once it was decoded: the ways that lead to a pair
+ * fall into step, and what they share is decoded once. */
+struct scan {
+	const ZydisDecoder *d;
+	unsigned end;
+	uint8_t code[PAGE_SIZE + AFTER];
+	uint8_t length[PAGE_SIZE]; /* UNKNOWN, INVALID */
+};
+
+/* Does the instruction at `from` have its opcode's 0F at `at`, and is it one of those? */
+static bool is_forbidden(const struct scan *s, unsigned from, unsigned at)
+{
+	ZydisDecodedInstruction i;
+
+	return ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(s->d, NULL, s->code + from, s->end - from, &i)) &&
+	       at == from + i.raw.prefix_count && i.opcode_map != ZYDIS_OPCODE_MAP_DEFAULT && forbidden(&i);
+}
+
+/* The start of the instruction that has the byte at `at`, when decoding begins at `from`; UINT_MAX: none has. */
+static unsigned holder(struct scan *s, unsigned from, unsigned at)
 {
 	ZydisDecodedInstruction i;
 
 	while (from <= at) {
-		if (!ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(d, NULL, code + from, end - from, &i))) {
+		uint8_t *len = &s->length[from];
+
+		if (*len == UNKNOWN)
+			*len =
+			    ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(s->d, NULL, s->code + from, s->end - from, &i))
+				? i.length
+				: INVALID;
+		if (*len == INVALID)
 			from++;
-			continue;
-		}
-		/* The pair is this instruction's opcode. */
-		if (at < from + i.length)
-			return at == from + i.raw.prefix_count && i.opcode_map != ZYDIS_OPCODE_MAP_DEFAULT &&
-				       forbidden(&i)
-				   ? from
-				   : UINT_MAX;
-		from += i.length;
+		else if (at < from + *len)
+			return from;
+		else
+			from += *len;
 	}
 	return UINT_MAX;
+}
+
+bool native_scan_wants_next(const uint8_t page[PAGE_SIZE])
+{
+	return page[PAGE_SIZE - 1] == 0xf3 || memchr(page + PAGE_SIZE - (AFTER - 1), 0x0f, AFTER - 1);
 }
 
 unsigned native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], const uint8_t *next, uint16_t *found,
 		     unsigned max)
 {
-	const ZydisDecoder *d = insn_decoder64(c);
-	/* Kept apart from the guest's memory, which may change meanwhile. */
-	uint8_t code[PAGE_SIZE + AFTER];
-	unsigned end = PAGE_SIZE + AFTER, n = 0;
+	/* Its code is kept apart from the guest's memory, which may change meanwhile. */
+	struct scan s = {.d = insn_decoder64(c), .end = PAGE_SIZE + AFTER};
+	uint8_t *code = s.code;
+	unsigned n = 0;
 
 	memcpy(code, page, PAGE_SIZE);
 	if (next)
@@ -95,7 +122,8 @@ unsigned native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], co
 		return max + 1;
 	for (unsigned at = 0; at < PAGE_SIZE && n <= max; at++) {
 		const uint8_t *p = memchr(code + at, 0x0f, PAGE_SIZE - at);
-		unsigned first, last, hits = 0, start = UINT_MAX;
+		unsigned first, last, hits = 0, start = UINT_MAX, known = UINT_MAX;
+		bool known_is = false;
 
 		if (!p)
 			break;
@@ -109,10 +137,16 @@ unsigned native_scan(const struct soft_cpu *c, const uint8_t page[PAGE_SIZE], co
 		last = at > DISTANCE ? at - DISTANCE : at / 2;
 		first = last >= STARTS ? last - STARTS + 1 : 0;
 		for (unsigned from = first; from <= last; from++) {
-			unsigned b = reached(d, code, from, at, end);
+			unsigned b = holder(&s, from, at);
 
-			hits += b != UINT_MAX;
-			start = b != UINT_MAX ? b : start;
+			if (b == UINT_MAX)
+				continue;
+			if (b != known) {
+				known = b;
+				known_is = is_forbidden(&s, b, at);
+			}
+			hits += known_is;
+			start = known_is ? b : start;
 		}
 		if (hits * 4 <= (last - first + 1) * 3)
 			continue;
