@@ -610,6 +610,23 @@ static void test_dead_flags(void **state)
 	}
 }
 
+/* perf looks into its map for mappings without a file, and for those of /dev/zero, as shared memory is called. */
+static bool named_for_perf(uintptr_t at)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	unsigned long first, end;
+	bool found = false;
+	char line[512];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx", &first, &end) == 2 && at >= first && at < end)
+			found = strstr(line, " r-xs ") && strstr(line, " /dev/zero");
+	}
+	fclose(f);
+	return found;
+}
+
 /* perf-map=on: every piece of translated code is in the file, inside the cache, and says what it is. */
 static void test_perf_map(void **state)
 {
@@ -641,6 +658,7 @@ static void test_perf_map(void **state)
 	unlink(path);
 	assert_int_equal(stubs, 5);
 	assert_true(found);
+	assert_true(named_for_perf((uintptr_t)sa.jit->rx));
 	assert_true(blocks >= cpu->n_jit_blocks);
 }
 

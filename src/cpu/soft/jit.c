@@ -20,24 +20,30 @@
 
 /* ---- the code cache ------------------------------------------------------- */
 
+/*
+ * Two views of shared anonymous memory: its name in the process's maps is that of /dev/zero, by which perf knows code
+ * that was made at run time and looks into its map (jit_perf.c). A memory file of ours it would try to read.
+ */
 static int cache_map(struct jit *j, struct err *err)
 {
-	int fd = memfd_create("kelvin-jit", MFD_CLOEXEC), ret;
+	int ret;
 
-	if (fd < 0)
-		return err_set_errno(err, -errno, "soft: no memory file for translated code");
-	if (ftruncate(fd, (off_t)j->size))
+	j->rx = MAP_FAILED;
+	j->rw = mmap(NULL, j->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (j->rw == MAP_FAILED)
 		goto fail;
-	j->rw = mmap(NULL, j->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	j->rx = mmap(NULL, j->size, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0);
-	if (j->rw == MAP_FAILED || j->rx == MAP_FAILED)
+	/* An old size of 0: the pages get another address beside theirs. */
+	j->rx = mremap(j->rw, 0, j->size, MREMAP_MAYMOVE);
+	if (j->rx == MAP_FAILED || mprotect(j->rx, j->size, PROT_READ | PROT_EXEC))
 		goto fail;
-	close(fd);
 	j->rx_delta = j->rx - j->rw;
 	return 0;
 fail:
 	ret = err_set_errno(err, -errno, "soft: cannot map %zu bytes for translated code", j->size);
-	close(fd);
+	if (j->rw != MAP_FAILED)
+		munmap(j->rw, j->size);
+	if (j->rx != MAP_FAILED)
+		munmap(j->rx, j->size);
 	return ret;
 }
 
