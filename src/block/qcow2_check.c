@@ -58,6 +58,7 @@ void qcow2_check_ref(struct qcow2_check *c, uint64_t offset, uint64_t len, uint3
 			c->r->corruptions += sum - MAX(c->max_count, (uint64_t)c->want[k]);
 		}
 		c->want[k] = (uint32_t)MIN(sum, MIN(c->max_count, (uint64_t)UINT32_MAX));
+		c->touched[k / CHECK_GROUP] = 1;
 	}
 }
 
@@ -404,7 +405,8 @@ int qcow2_check_begin(struct qcow2_check *c)
 		return -EFBIG;
 	c->want = map_counts(c->room);
 	c->have = map_counts(c->room);
-	return c->want && c->have ? 0 : -ENOMEM;
+	c->touched = calloc(c->room / CHECK_GROUP + 1, 1);
+	return c->want && c->have && c->touched ? 0 : -ENOMEM;
 }
 
 int qcow2_check_count(struct qcow2_check *c)
@@ -432,6 +434,7 @@ void qcow2_check_end(struct qcow2_check *c)
 		munmap(c->want, c->room * sizeof(uint32_t));
 	if (c->have)
 		munmap(c->have, c->room * sizeof(uint32_t));
+	free(c->touched);
 	free(c->l2);
 	free(c->l2_hash);
 }

@@ -5,6 +5,8 @@
 
 #include "block/qcow2.h"
 
+#define CHECK_GROUP 4096u
+
 /* An L2 table: visited once, however many L1 entries name it. */
 struct check_l2 {
 	uint64_t offset;
@@ -15,12 +17,13 @@ struct qcow2_check {
 	struct qcow2 *q;
 	struct block_check *r;
 	unsigned fix;
-	uint64_t file_len, clusters;	 /* of the image file */
-	uint32_t *want, *have;		 /* references found, refcounts stored; both stop counting at UINT32_MAX */
-	uint64_t room;			 /* entries of want and have */
-	uint64_t max_count;		 /* that a refcount of this image can hold */
-	struct check_l2 *l2;		 /* in the order they were found */
-	uint32_t *l2_hash;		 /* index + 1 */
+	uint64_t file_len, clusters; /* of the image file */
+	uint32_t *want, *have;	     /* references found, refcounts stored; both stop counting at UINT32_MAX */
+	uint64_t room;		     /* entries of want and have */
+	uint8_t *touched;	     /* of each CHECK_GROUP entries: is any not 0? A sparse file may have billions */
+	uint64_t max_count;	     /* that a refcount of this image can hold */
+	struct check_l2 *l2;	     /* in the order they were found */
+	uint32_t *l2_hash;	     /* index + 1 */
 	size_t nr_l2, max_l2, hash_size; /* hash_size is a power of two */
 	uint64_t l1_bytes;		 /* of all L1 tables read */
 	bool rebuild;			 /* the refcount structure is beyond repair in place */

@@ -69,10 +69,16 @@ static int compare_block(struct qcow2_check *c, uint32_t i, uint8_t *block)
 		return 0;
 	}
 	for (uint64_t k = first; k < end; k++) {
-		uint64_t n = exists ? qcow2_refcount_load(block, c->q->h.refcount_order, k - first) : 0;
-		c->have[k] = n; /* more than 32 bits of references cannot be */
-		if (n > UINT32_MAX)
-			c->have[k] = UINT32_MAX;
+		uint64_t n;
+		if (!exists && !c->touched[k / CHECK_GROUP]) {
+			k |= CHECK_GROUP - 1;
+			continue;
+		}
+		n = exists ? qcow2_refcount_load(block, c->q->h.refcount_order, k - first) : 0;
+		if (n != c->have[k]) {
+			c->have[k] = (uint32_t)MIN(n, (uint64_t)UINT32_MAX); /* more references cannot be */
+			c->touched[k / CHECK_GROUP] = 1;
+		}
 		if (c->have[k] || c->want[k])
 			c->r->image_end = (k + 1) << c->q->cluster_bits;
 		if (c->have[k] != c->want[k]) {
@@ -111,7 +117,9 @@ static bool range_used(const struct rebuild *b, uint64_t i)
 	if ((i + 1) << b->bits > b->start && i << b->bits < new_end)
 		return true;
 	for (uint64_t k = i << b->bits; k < end; k++)
-		if (b->c->want[k])
+		if (!b->c->touched[k / CHECK_GROUP])
+			k |= CHECK_GROUP - 1;
+		else if (b->c->want[k])
 			return true;
 	return false;
 }
@@ -215,6 +223,21 @@ int qcow2_check_rebuild(struct qcow2_check *c, uint32_t order)
 	return ret;
 }
 
+/* What `again` wants is what is wanted and there from now on. */
+static void take_counts(struct qcow2_check *c, const struct qcow2_check *again)
+{
+	const uint64_t room = MIN(c->room, again->room);
+
+	for (uint64_t k = 0; k < room; k += CHECK_GROUP) {
+		const size_t bytes = MIN(room - k, (uint64_t)CHECK_GROUP) * sizeof(c->have[0]);
+		if (!c->touched[k / CHECK_GROUP] && !again->touched[k / CHECK_GROUP])
+			continue;
+		memcpy(c->have + k, again->want + k, bytes);
+		memcpy(c->want + k, again->want + k, bytes);
+		c->touched[k / CHECK_GROUP] = 1;
+	}
+}
+
 /* Count again without the structure that goes, write the new one. */
 static int rebuild_all(struct qcow2_check *c, const struct block_check *before)
 {
@@ -231,8 +254,7 @@ static int rebuild_all(struct qcow2_check *c, const struct block_check *before)
 		ret = qcow2_check_rebuild(&again, c->q->h.refcount_order);
 	}
 	if (!ret) {
-		memcpy(c->have, again.want, MIN(c->room, again.room) * sizeof(c->have[0]));
-		memcpy(c->want, again.want, MIN(c->room, again.room) * sizeof(c->want[0]));
+		take_counts(c, &again);
 		r->image_end = again.r->image_end;
 		r->corruptions = again.r->corruptions;
 		r->corruptions_fixed += before->corruptions + errors - MIN(again.r->corruptions, before->corruptions);
@@ -329,12 +351,14 @@ int qcow2_check_copied(struct qcow2_check *c)
 {
 	struct qcow2 *q = c->q;
 	const bool can = (c->fix & BLOCK_FIX_ERRORS) && !c->r->errors;
+	/* Only a table in the file, and of nobody else, is written to. */
+	const uint64_t l1 = q->h.l1_table_offset >> q->cluster_bits;
+	const bool ours = can && l1 < c->clusters && c->want[l1] == 1;
 	uint8_t *table = aligned_alloc(4096, ALIGN_UP(q->cluster_size, 4096u));
 	int ret = table ? qcow2_load_l1(q) : -ENOMEM;
 
 	for (uint32_t i = 0; i < q->h.l1_size && !ret; i++) {
 		const uint64_t offset = q->l1[i] & QCOW2_OFFSET_MASK;
-		const bool ours = can && c->want[q->h.l1_table_offset >> q->cluster_bits] == 1;
 		bool changed;
 		uint8_t be[8];
 		if (!q->l1[i])

@@ -35,8 +35,6 @@ if [ -n "${pack:-}" ]; then
 	rm -rf "$small"
 	exit 0
 fi
-seeds=$top/tests/fuzz/seeds/$target
-[ ! -f "$seeds" ] || "$top/tests/fuzz/seeds.py" unpack "$seeds" "$corpus"
 # Seeds: small images of each kind, whose metadata is all within the first kilobytes.
 if [ -z "$(ls "$corpus")" ] && command -v qemu-img >/dev/null; then
 	case $target in
@@ -71,6 +69,8 @@ if [ -z "$(ls "$corpus")" ] && command -v qemu-img >/dev/null; then
 	iscsi) head -c 200 /dev/zero >"$corpus/a"; printf '\0\43\207\0\0' >"$corpus/b" ;;
 	esac
 fi
+seeds=$top/tests/fuzz/seeds/$target
+[ ! -f "$seeds" ] || "$top/tests/fuzz/seeds.py" unpack "$seeds" "$corpus"
 [ ! -f "$seeds.dict" ] || set -- -dict="$seeds.dict" "$@"
 # libiscsi and libnbd keep a little after a failed login; what is ours is looked for in the image targets. A machine (qmp) is
 # not all in memory that the leak detector knows; the test fuzz-qmp destroys it and looks then.
