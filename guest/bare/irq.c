@@ -514,6 +514,62 @@ static void test_shadow(void)
 	lapic_write(0x320, 0x10000);
 }
 
+/* ---- x87 errors as interrupt 13 (CR0.NE = 0), SDM volume 1 appendix D; field case E19 ---- */
+
+static u16 fpu_status, fpu_control = 0x37b; /* division by zero not masked */
+static u32 fpu_eip;
+
+/* As DOS programs do: take the error away, then the interrupt. */
+static void fpu_handler(struct ctx *f)
+{
+	fpu_eip = f->eip;
+	__asm__ volatile("fnstsw %0; fnclex" : "=m"(fpu_status));
+	outb(0xf0, 0);
+	note_pic(f);
+}
+/* The other order: IGNNE# is there while the handler uses instructions that wait, and gone after FNCLEX. */
+static void fpu_handler_waits(struct ctx *f)
+{
+	fpu_eip = f->eip;
+	outb(0xf0, 0);
+	__asm__ volatile("fwait; fld1; faddp; fnstsw %0; fnclex" : "=m"(fpu_status));
+	note_pic(f);
+}
+CODE(fpu_error, "fninit; fldcw (%esi); fldz; fld1; fdivp; nop; nop; fldz; fld1; fnstsw %ax; fwait");
+static void test_ferr(void)
+{
+	u32 old = READ_REG(cr0);
+
+	pic_init();
+	outb(PIC1 + 1, 0xff & ~(1u << 2));
+	outb(PIC2 + 1, 0xff & ~(1u << 5));
+	WRITE_REG(cr0, old & ~0x2cu);
+	for (u32 n = 0; n < 4; n++) {
+		set_handler(BASE + 13, n & 1 ? fpu_handler_waits : fpu_handler);
+		ctx_init(&c, 0, fpu_error);
+		c.eflags |= EFL_IF;
+		c.esi = (u32)&fpu_control;
+		fpu_status = 0;
+		CHECK_EQ(run(&c), V_BACK);
+		CHECK_EQ(seen[BASE + 13], n + 1);
+		CHECK_EQ(fpu_status & 0x84, 0x84);
+		CHECK_EQ(c.eax & 0x84, 0);
+		/* it stood before the second FLDZ, the first that waits */
+		CHECK_EQ(fpu_eip, (u32)fpu_error + 12);
+	}
+	/* nothing is left over: with NE it is #MF */
+	WRITE_REG(cr0, (old & ~0xcu) | 0x20);
+	ctx_init(&c, 0, fpu_error);
+	c.eflags |= EFL_IF;
+	c.esi = (u32)&fpu_control;
+	CHECK_EQ(run(&c), V_MF);
+	CHECK_EQ(seen[BASE + 13], 4);
+	__asm__ volatile("fninit");
+	outb(PIC1 + 1, 0xff);
+	outb(PIC2 + 1, 0xff);
+	WRITE_REG(cr0, old);
+}
+
 const struct test tests[] = {{"pic-priority", test_pic_priority},
 			     {"pic-in-service", test_pic_in_service},
 			     {"pit", test_pit},
@@ -525,4 +581,5 @@ const struct test tests[] = {{"pic-priority", test_pic_priority},
 			     {"ioapic", test_ioapic},
 			     {"hpet", test_hpet},
 			     {"shadow", test_shadow},
+			     {"ferr", test_ferr},
 			     {0, 0}};

@@ -503,6 +503,177 @@ static void test_overrides(void)
 	CHECK_EQ(c.edx & (EFL_IOPL | EFL_NT), EFL_IOPL | EFL_NT);
 }
 
+/* ---- rings 1 and 2 ---- */
+
+/* Selectors 4 to 7 of the tests' own: code and data of ring 1, then of ring 2. */
+#define RING_CODE(ring) FREE(2 * (ring) + 2, ring)
+#define RING_DATA(ring) FREE(2 * (ring) + 3, ring)
+static u32 ring_stack[3][64];
+
+static void ring_init(unsigned ring, const char *code)
+{
+	for (u32 r = 1; r <= 2; r++) {
+		set_free(2 * r + 2, make_desc(0, 0xfffff, (u8)(A_P | r << 5 | A_CODE), F_32 | F_G));
+		set_free(2 * r + 3, make_desc(0, 0xfffff, (u8)(A_P | r << 5 | A_DATA), F_32 | F_G));
+	}
+	main_tss.ss1 = RING_DATA(1);
+	main_tss.esp1 = (u32)&ring_stack[1][60];
+	main_tss.ss2 = RING_DATA(2);
+	main_tss.esp2 = (u32)&ring_stack[2][60];
+	ctx_init(&c, 3, code);
+	c.cs = RING_CODE(ring);
+	c.ss = c.ds = c.es = c.fs = c.gs = RING_DATA(ring);
+	c.esi = (u32)data;
+}
+
+CODE(ring_cli, "cli");
+CODE(ring_in, "in $0x80, %al");
+CODE(ring_hlt, "hlt");
+CODE(ring_cr, "mov %cr0, %eax");
+CODE(ring_dr, "mov %dr0, %eax");
+CODE(ring_msr, "mov $0x1b, %ecx; rdmsr");
+CODE(ring_lgdt, "lgdt (%esi)");
+CODE(ring_clts, "clts");
+CODE(ring_invd, "wbinvd");
+CODE(ring_invlpg, "invlpg (%esi)");
+CODE(ring_int, "int $0x41");
+CODE(ring_popf, "push %eax; popf; pushf; pop %eax");
+CODE(ring_unaligned, "mov 1(%esi), %eax");
+
+/* IOPL decides what the flag is for; nothing else is ring 0's. */
+static void test_inner_rights(void)
+{
+	static const char *const never[] = {ring_hlt,  ring_cr,	  ring_dr,   ring_msr,
+					    ring_lgdt, ring_clts, ring_invd, ring_invlpg};
+	const u32 cr0 = READ_REG(cr0);
+
+	for (u32 ring = 1; ring <= 2; ring++) {
+		for (u32 n = 0; n < ARRAY_SIZE(never); n++) {
+			ring_init(ring, never[n]);
+			c.eflags |= EFL_IOPL;
+			CHECK_EQ(run(&c), V_GP);
+			CHECK_EQ(c.error, 0);
+			CHECK_EQ(c.eip - (n == 3 ? 5 : 0), (u32)never[n]);
+		}
+		for (u32 iopl = 0; iopl < 4; iopl++) {
+			ring_init(ring, ring_cli);
+			c.eflags |= iopl << 12;
+			CHECK_EQ(run(&c), ring <= iopl ? V_BACK : V_GP);
+			ring_init(ring, ring_in);
+			c.eflags |= iopl << 12;
+			CHECK_EQ(run(&c), ring <= iopl ? V_BACK : V_GP);
+			/* POPF: IOPL never, IF by IOPL */
+			ring_init(ring, ring_popf);
+			c.eflags |= iopl << 12;
+			c.eax = EFL_IF | (~iopl & 3) << 12;
+			CHECK_EQ(run(&c), V_BACK);
+			CHECK_EQ(c.eax & (EFL_IF | EFL_IOPL), iopl << 12 | (ring <= iopl ? EFL_IF : 0));
+		}
+		/* a gate's DPL */
+		idt[0x41] = make_gate(SEL_CODE, (u32)in_handler, (u8)(A_P | (ring - 1) << 5 | A_INT), 0);
+		ring_init(ring, ring_int);
+		CHECK_EQ(run(&c), V_GP);
+		CHECK_EQ(c.error, 0x41 * 8 + 2);
+		/* alignment is ring 3's affair alone */
+		WRITE_REG(cr0, cr0 | 1u << 18);
+		ring_init(ring, ring_unaligned);
+		c.eflags |= EFL_AC;
+		CHECK_EQ(run(&c), V_BACK);
+		WRITE_REG(cr0, cr0);
+	}
+}
+
+CODE(ring_call, "lcall *(%esi)");
+CODE(ring_target, "mov %cs, %eax; mov %ss, %ebx; mov %esp, %ecx; mov (%esp), %edi; mov 12(%esp), %edx");
+CODE(ring_iret, "push %ebx; push %esp; addl $4, (%esp); push $2; push %eax; push $1f; iret; 1: mov %cs, %eax");
+
+/* From an outer ring through a call gate to ring 1 and 2, each on its stack in the TSS; IRET between them. */
+static void test_inner_transfers(void)
+{
+	for (u32 to = 1; to <= 2; to++) {
+		for (u32 from = to + 1; from <= 3; from++) {
+			ring_init(from == 3 ? 1 : from, ring_call);
+			if (from == 3)
+				ctx_init(&c, 3, ring_call), c.esi = (u32)data;
+			set_free(0, make_gate(RING_CODE(to) & ~3u, (u32)ring_target, A_P | A_DPL3 | A_CALL, 0));
+			data[0] = 0;
+			data[1] = FREE(0, 3);
+			CHECK_EQ(run(&c), V_BACK);
+			CHECK_EQ(c.eax, RING_CODE(to));
+			CHECK_EQ(c.ebx & 0xffff, RING_DATA(to));
+			CHECK_EQ(c.ecx, (u32)&ring_stack[to][60] - 16);
+			CHECK_EQ(c.edi, (u32)ring_call + 2);
+			/* the TSS's stack segment is of another ring: #TS with it */
+			if (to == 1)
+				main_tss.ss1 = RING_DATA(2);
+			else
+				main_tss.ss2 = RING_DATA(1);
+			c.eip = (u32)ring_call;
+			if (from == 3)
+				ctx_init(&c, 3, ring_call), c.esi = (u32)data;
+			else
+				c.cs = RING_CODE(from), c.ss = c.ds = c.es = RING_DATA(from), c.esi = (u32)data,
+				c.esp = (u32)&ring_stack[0][60];
+			CHECK_EQ(run(&c), V_TS);
+			CHECK_EQ(c.error, RING_DATA(3 - to) & ~3u);
+		}
+	}
+	/* IRET from ring 1 to 2 and 3, not from 2 to 1 */
+	ring_init(1, ring_iret);
+	c.eax = RING_CODE(2);
+	c.ebx = RING_DATA(2);
+	CHECK_EQ(run(&c), V_BACK);
+	CHECK_EQ(c.eax & 0xffff, RING_CODE(2));
+	CHECK_EQ((u16)c.ds, 0); /* ring 1's data segment is not for ring 2 */
+	ring_init(2, ring_iret);
+	c.eax = RING_CODE(1);
+	c.ebx = RING_DATA(1);
+	CHECK_EQ(run(&c), V_GP);
+	CHECK_EQ(c.error, RING_CODE(1) & ~3u);
+	/* data: of the own ring and of outer ones */
+	for (u32 ring = 1; ring <= 2; ring++)
+		for (u32 of = 1; of <= 2; of++) {
+			ring_init(ring, load_ds);
+			c.eax = FREE(2 * of + 3, ring);
+			CHECK_EQ(run(&c), of >= ring ? V_BACK : V_GP);
+		}
+}
+
+/* Rings 1 and 2 are supervisor to paging: pages without U are theirs; WP binds them. */
+static u32 ring_dir[1024] __attribute__((aligned(4096))), ring_table[1024] __attribute__((aligned(4096)));
+static u8 ring_page[4096] __attribute__((aligned(4096)));
+CODE(ring_store, "mov %al, (%esi)");
+static void test_inner_paging(void)
+{
+	const u32 cr0 = READ_REG(cr0), cr4 = READ_REG(cr4);
+
+	for (u32 n = 0; n < 1024; n++) {
+		ring_dir[n] = n << 22 | 0x87;
+		ring_table[n] = ((u32)ring_page & 0xffc00000u) | n << 12 | 7;
+	}
+	ring_dir[(u32)ring_page >> 22] = (u32)ring_table | 7;
+	for (u32 ring = 0; ring <= 3; ring++)
+		for (u32 wp = 0; wp < 2; wp++)
+			for (u32 pte = 1; pte < 8; pte += 2) {
+				const u32 reads = ring < 3 || (pte & 4);
+				const u32 writes = reads && ((pte & 2) || (ring < 3 && !wp));
+
+				ring_table[(u32)ring_page >> 12 & 1023] = (u32)ring_page | pte;
+				WRITE_REG(cr4, cr4 | 0x10);
+				WRITE_REG(cr3, ring_dir);
+				WRITE_REG(cr0, (cr0 & ~0x10000u) | 0x80000000u | wp << 16);
+				if (ring == 1 || ring == 2)
+					ring_init(ring, ring_store);
+				else
+					ctx_init(&c, ring, ring_store);
+				c.esi = (u32)ring_page;
+				CHECK_EQ(run(&c), writes ? V_BACK : V_PF);
+				CHECK_EQ(c.error, writes ? 0 : 3u | (ring == 3 ? 4 : 0));
+				WRITE_REG(cr0, cr0);
+			}
+	WRITE_REG(cr4, cr4);
+}
+
 const struct test tests[] = {{"limits", test_limits},
 			     {"expand-down", test_expand_down},
 			     {"rights", test_rights},
@@ -520,6 +691,9 @@ const struct test tests[] = {{"limits", test_limits},
 			     {"gates", test_gates},
 			     {"gate16-offset", test_gate16_offset},
 			     {"bad-gates", test_bad_gates},
+			     {"inner-rights", test_inner_rights},
+			     {"inner-transfers", test_inner_transfers},
+			     {"inner-paging", test_inner_paging},
 			     {"code16", test_code16},
 			     {"overrides", test_overrides},
 			     {0, 0}};

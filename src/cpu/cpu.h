@@ -60,6 +60,11 @@ struct cpu_host {
 	 */
 	uint64_t (*timer_deadline)(void *opaque, unsigned cpu);
 	void (*timer_poll)(void *opaque, unsigned cpu);
+	/*
+	 * FERR#: with CR0.NE clear the vCPU met an unmasked x87 error (again), or met none any more. The answer to the
+	 * first is IGNNE#: go on as if it were masked. May be NULL: #MF then, whatever NE says.
+	 */
+	bool (*x87_error)(void *opaque, unsigned cpu, bool error);
 	/* A KVM irqchip delivered an EOI for a level interrupt (KVM userspace irqchip only), may be NULL. */
 	void (*request)(void *opaque, enum vm_request what, int status, const char *why);
 	/* First guest instruction is about to run (timeline), called once. May be NULL. */

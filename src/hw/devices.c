@@ -22,6 +22,7 @@ const struct dev_ops *const dev_table[] = {
     &rtc_dev_ops,
     &i8042_dev_ops,
     &port92_dev_ops,
+    &fpu_error_dev_ops,
     &hpet_dev_ops,
     &serial_dev_ops,
     &debugcon_dev_ops,

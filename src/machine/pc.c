@@ -61,7 +61,7 @@ struct pc {
 	uint64_t low_size, high_size; /* bytes of RAM below and above 4 GB */
 	uint64_t mem64_base, mem64_end;
 	struct irqchip *chip; /* NULL when the engine has its own */
-	struct dev *pm, *rtc, *hpet_dev;
+	struct dev *pm, *rtc, *hpet_dev, *fpu_error;
 	struct boot_file kernel, rom, *initrd;
 	bool described, started; /* firmware: fw_cfg has its files; this is not the first start */
 	unsigned ninitrd;	 /* opened so far */
@@ -160,6 +160,11 @@ static void pc_timer_poll(void *opaque, unsigned cpu)
 	irqchip_timer_poll(pc_of(opaque)->chip, cpu);
 }
 
+static bool pc_x87_error(void *opaque, unsigned cpu, bool error)
+{
+	return fpu_error_signal(pc_of(opaque)->fpu_error, cpu, error);
+}
+
 static void pc_thread_start(struct vm *vm, unsigned index)
 {
 	irqchip_bind_thread(pc_of(vm)->chip, index);
@@ -202,6 +207,7 @@ static int pc_create_irqchip(struct vm *vm, struct err *err)
 	vm->host.lapic_reset = pc_lapic_reset;
 	vm->host.timer_deadline = pc_timer_deadline;
 	vm->host.timer_poll = pc_timer_poll;
+	vm->host.x87_error = pc_x87_error;
 	vm->vcpu_thread_start = pc_thread_start;
 	return 0;
 }
@@ -296,6 +302,9 @@ static int pc_add_devices(struct vm *vm, struct err *err)
 		return -EIO;
 	pc->rtc = pc_add(vm, &rtc_dev_ops, "base", vm->cfg->rtc_base, err);
 	if (!pc->rtc || !pc_add(vm, &port92_dev_ops, NULL, NULL, err))
+		return -EIO;
+	pc->fpu_error = pc_add(vm, &fpu_error_dev_ops, NULL, NULL, err);
+	if (!pc->fpu_error)
 		return -EIO;
 	if (pc->i8042 && !pc_add(vm, &i8042_dev_ops, NULL, NULL, err))
 		return -EIO;

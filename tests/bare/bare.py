@@ -39,11 +39,13 @@ TCG = {
     ("irq", "pit-mode7"): "!QEMU's 8254 does not take mode 7 for mode 3 (E35)",
     ("smp", "smc-cpu"): "!with TCG the second CPU never shows the new code (cause not found)",
     ("access", "nobody"): "QEMU's unassigned memory reads as 0",
+    ("irq", "ferr"): "!QEMU 7.2 aborts when TCG raises interrupt 13 for an x87 error",
     ("irq", "lapic-error"): "!QEMU's LAPIC sends illegal vectors without an error",
 }
 # The guest's traps in the rig are those of the CPU below KVM, which is QEMU's; these are KVM's own.
 KVM = {
     ("modes", "a20"): "KVM has no A20 gate",
+    ("irq", "ferr"): "!KVM carries no x87 errors to its 8259",
     ("debug", "io-breakpoint"): "KVM raises no I/O breakpoints for ports it intercepts",
     ("access", "tables"): "!a descriptor table in device memory: the processor's own access faults there for ever",
     ("access", "vectors"): "!KVM cannot emulate vector arithmetic on device memory, and gives the vCPU up",

@@ -32,6 +32,11 @@ FIXED(popcnt_carry, "mov $0xFFFFFFFFFFFFFF7E, %rcx; xor %edx, %edx; sub $1, %rdx
 FIXED(bsf_zero, "mov $0x9d46c36de8c10d85, %r11; xor %r15d, %r15d; bsf %r15d, %r11d; mov %r11, %rax")
 FIXED(shrd_e4, "mov $0xFFFFFFFFFFFB0000, %r10; mov $0xABCDEF12, %eax; shrd $0xE4, %eax, %r10d; mov %r10, %rax")
 FIXED(shl_cl0, "mov $0xFFFFFFFF12345678, %r10; xor %ecx, %ecx; shl %cl, %r10d; mov %r10, %rax")
+FIXED(imul32_sign,
+      "mov $-3, %eax; mov $5, %ecx; imul %ecx; shl $32, %rdx; or %rdx, %rax; mov $1, %ecx; imul %ecx, %ecx")
+FIXED(shld_fill, "mov $1, %eax; mov $0x80000001, %edx; shld $4, %edx, %eax")
+FIXED(movzx_16, "mov $-1, %rax; mov $0x18000, %ebx; movzx %bx, %rax; stc")
+FIXED(add_then_shl0, "mov $-1, %edx; mov $0xE0, %ecx; add $1, %edx; mov $-1, %rax; shl %cl, %eax")
 FIXED(packssdw,
       "movabs $0x0000456700000123, %rax; mov %rax, (%rbx); movabs $0xffffcdefffff89ab, %rax; mov %rax, 8(%rbx);"
       "movabs $0xb00000000aaaaaaa, %rax; mov %rax, 16(%rbx); movabs $0x0001111100000000, %rax; mov %rax, 24(%rbx);"
@@ -138,6 +143,10 @@ static const struct fixed fixed[] = {
     F(bsf_zero),
     F(shrd_e4),
     FW(shl_cl0, 0x12345678),
+    FW(imul32_sign, 0xfffffffffffffff1),
+    FW(shld_fill, 0x18),
+    FW(movzx_16, 0x8000),
+    FW(add_then_shl0, 0xffffffff),
     F(packssdw),
     FW(fild_fistp, 0x0068005c003a005a),
     FW(fistp16, 0x8000),

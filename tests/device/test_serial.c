@@ -503,6 +503,30 @@ static void test_port92(void **state)
 	rig_fini(&r);
 }
 
+/* FERR#, interrupt 13, port F0h and IGNNE#. */
+static void test_fpu_error(void **state)
+{
+	struct rig r;
+	struct dev *d;
+
+	rig_init(&r, 2);
+	rig_init_pics(&r, 1u << 13 | 1u << 2);
+	d = rig_dev(&r, &fpu_error_dev_ops, NULL);
+	assert_int_equal(in8(&r, 0xf0), 0xff);
+	out8(&r, 0xf0, 0);			    /* without an error it means nothing */
+	assert_false(fpu_error_signal(d, 1, true)); /* not wired */
+	assert_int_equal(rig_take(&r, 0), -1);
+	assert_false(fpu_error_signal(d, 0, true));
+	assert_int_equal(rig_take(&r, 0), 0x3d);
+	assert_false(fpu_error_signal(d, 0, true)); /* until the handler has answered */
+	out8(&r, 0xf0, 0);
+	assert_true(fpu_error_signal(d, 0, true));
+	assert_true(fpu_error_signal(d, 0, true));
+	assert_false(fpu_error_signal(d, 0, false));
+	assert_false(fpu_error_signal(d, 0, true)); /* the next error is one */
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -517,6 +541,7 @@ int main(void)
 	    cmocka_unit_test(test_debug_ports),
 	    cmocka_unit_test(test_keyboard_controller),
 	    cmocka_unit_test(test_port92),
+	    cmocka_unit_test(test_fpu_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -444,21 +444,31 @@ static void test_rtc_memory_and_bases(void **state)
 	rig_fini(&r);
 }
 
-static void test_rtc_localtime(void **state)
+/* E40: the host's clock as UTC (also when nothing is said) and as local time; a date is midnight of that day. */
+static void test_rtc_bases(void **state)
 {
+	static const char *const bases[] = {"base=utc", NULL, "base=localtime"};
 	struct rig r;
-	struct tm tm;
-	time_t t = 0;
 
 	setenv("TZ", "EST5", 1);
 	tzset();
-	rig_init_timers(&r);
-	rig_dev(&r, &rtc_dev_ops, "base=localtime", NULL); /* the host's clock */
-	do {
-		t = time(NULL);
-		localtime_r(&t, &tm);
-	} while (cmos(&r, 0) != (tm.tm_sec / 10 << 4 | tm.tm_sec % 10) && !r.requests++);
-	assert_int_equal(cmos(&r, 4), tm.tm_hour / 10 << 4 | tm.tm_hour % 10);
+	for (unsigned n = 0; n < ARRAY_SIZE(bases); n++) {
+		struct tm tm;
+		time_t t;
+
+		rig_init_timers(&r);
+		rig_dev(&r, &rtc_dev_ops, bases[n], NULL);
+		do { /* the second may end while the registers are read */
+			t = time(NULL);
+			n == 2 ? localtime_r(&t, &tm) : gmtime_r(&t, &tm);
+		} while (cmos(&r, 0) != (tm.tm_sec / 10 << 4 | tm.tm_sec % 10));
+		assert_int_equal(cmos(&r, 4), tm.tm_hour / 10 << 4 | tm.tm_hour % 10);
+		assert_int_equal(cmos(&r, 7), tm.tm_mday / 10 << 4 | tm.tm_mday % 10);
+		assert_int_equal(cmos(&r, 9), tm.tm_year % 100 / 10 << 4 | tm.tm_year % 10);
+		rig_fini(&r);
+	}
+	rtc_init(&r, "1996-01-01");
+	assert_time(&r, "1996-01-01 00:00:00");
 	rig_fini(&r);
 }
 
@@ -627,7 +637,7 @@ int main(void)
 	    cmocka_unit_test(test_rtc_periodic),
 	    cmocka_unit_test(test_rtc_alarm),
 	    cmocka_unit_test(test_rtc_memory_and_bases),
-	    cmocka_unit_test(test_rtc_localtime),
+	    cmocka_unit_test(test_rtc_bases),
 	    cmocka_unit_test(test_hpet_counter),
 	    cmocka_unit_test(test_hpet_legacy),
 	    cmocka_unit_test(test_hpet_routed),

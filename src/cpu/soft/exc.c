@@ -362,9 +362,12 @@ static uint64_t pushed_flags(const struct soft_cpu *c, unsigned vector)
 
 void exc_deliver_raised(struct soft_cpu *c)
 {
-	unsigned first = c->exc_vector;
+	unsigned first;
 
 	c->n_exceptions++;
+	if (x87_error_external(c))
+		return;
+	first = c->exc_vector;
 	for (;;) {
 		struct event e = {.vector = c->exc_vector,
 				  .kind = EVENT_FAULT,

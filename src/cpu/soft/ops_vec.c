@@ -5,6 +5,7 @@
  * STMXCSR, VZEROUPPER and VZEROALL. Registers are the areas of s.xsave.
  */
 #include "cpu/soft/stub.h"
+#include "cpu/soft/sys.h"
 
 /* ---- registers -------------------------------------------------------------------- */
 
@@ -231,8 +232,8 @@ static int maskmovq(struct soft_cpu *c, const struct insn *i)
 
 	if (insn_gate_check(c, (enum insn_gate)i->gate))
 		return EXC_RAISED;
-	if (ld16le(x + 2) & ~ld16le(x) & 0x3f) /* an unmasked x87 exception is pending */
-		return soft_raise(c, EXC_MF);
+	if (x87_wait(c))
+		return EXC_RAISED;
 	r = mask_store(c, i, st + 16 * ((i->op[0].reg - top) & 7), st + 16 * ((i->op[1].reg - top) & 7), 8);
 	if (r == INSN_NEXT)
 		enter_mmx(c);

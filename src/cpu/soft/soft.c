@@ -261,6 +261,7 @@ static int soft_set_state(struct vcpu *v, const struct cpu_state *s)
 	mmu_switch_cr3(c, s->cr3, false);
 	mmu_flush_all(c);
 	soft_mode_changed(c);
+	c->ferr = !(s->cr0 & CR0_NE); /* the board may have it asserted */
 	if (c->paging)
 		mmu_load_pdptes(c);
 	soft_debug_changed(c);

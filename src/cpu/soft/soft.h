@@ -190,6 +190,7 @@ struct soft_cpu {
 	struct lockstep *lockstep;  /* NULL: off */
 	uint16_t x87_cs, x87_ds;    /* selectors of the last x87 instruction and its operand: FNSTENV, FNSAVE show them;
 				     * 64-bit FXSAVE images have no room for them, so they are lost there as on a CPU */
+	bool ferr;		    /* an x87 error went to the board (CR0.NE = 0): tell when it is gone */
 	pthread_mutex_t sleep_lock; /* HLT */
 	pthread_cond_t sleep_cond;
 	/* counters (one writer: this thread) */

@@ -7,6 +7,7 @@
  */
 #include "cpu/soft/mmu.h"
 #include "cpu/soft/stub.h"
+#include "cpu/soft/sys.h"
 
 /* ---- eligibility ---------------------------------------------------------------- */
 
@@ -381,9 +382,7 @@ static inline int stub_admit(struct soft_cpu *c, const struct insn *i, const str
 {
 	if (i->gate && insn_gate_check(c, (enum insn_gate)i->gate))
 		return EXC_RAISED;
-	if (s->x87_waits && (ld16le(c->s.xsave + 2) & ~ld16le(c->s.xsave) & 0x3f))
-		return soft_raise(c, EXC_MF);
-	return 0;
+	return s->x87_waits ? x87_wait(c) : 0;
 }
 
 static int stub_exec_plain(struct soft_cpu *c, const struct insn *i)

@@ -116,6 +116,22 @@ int exc_iret(struct soft_cpu *c, const struct insn *i);
 /* Stack pointer (and SS in legacy mode) for privilege level `dpl` from the TSS. */
 int exc_tss_stack(struct soft_cpu *c, unsigned dpl, unsigned ist, uint32_t ext, uint16_t *ss, uint64_t *sp);
 
+/* ---- x87_error.c: CR0.NE = 0 ---- */
+/* The exception recorded is an #MF that goes to the board instead: nothing is left to deliver. Else deliver what is
+ * recorded now. */
+bool x87_error_external(struct soft_cpu *c);
+/* A waiting instruction met no error after one went to the board. */
+void x87_error_gone(struct soft_cpu *c);
+/* What a waiting x87 or MMX instruction does first. */
+static inline int x87_wait(struct soft_cpu *c)
+{
+	if (ld16le(c->s.xsave + 2) & ~ld16le(c->s.xsave) & 0x3f)
+		return soft_raise(c, EXC_MF);
+	if (__builtin_expect(c->ferr, 0))
+		x87_error_gone(c);
+	return 0;
+}
+
 /* ---- task.c: hardware task switches (legacy protected mode) ---- */
 enum task_why { TASK_JMP, TASK_CALL, TASK_INT, TASK_IRET };
 struct task_event {

@@ -16,6 +16,7 @@ extern const struct dev_ops pit_dev_ops;	/* "isa-pit": 40h..43h and 61h, GSI 0; 
 extern const struct dev_ops rtc_dev_ops;	/* "mc146818rtc": 70h, 71h, GSI 8 */
 extern const struct dev_ops i8042_dev_ops;	/* "i8042": 60h, 64h, GSI 1; reset and A20 */
 extern const struct dev_ops port92_dev_ops;	/* "port92": A20 and fast reset */
+extern const struct dev_ops fpu_error_dev_ops;	/* "fpu-error": F0h, GSI 13 */
 extern const struct dev_ops serial_dev_ops;	/* "isa-serial": chardev=ID, index=0..3 */
 extern const struct dev_ops debugcon_dev_ops;	/* "isa-debugcon" */
 extern const struct dev_ops debug_exit_dev_ops; /* "isa-debug-exit" */
@@ -32,6 +33,9 @@ extern const struct dev_ops hpet_dev_ops;	/* "hpet": fed00000h; GSI 0 and 8 in l
 void pit_set_irq_enabled(struct dev *pit, bool on);
 void rtc_set_irq_enabled(struct dev *rtc, bool on);
 void hpet_set_legacy_hook(struct dev *hpet, void (*fn)(void *opaque, bool legacy), void *opaque);
+
+/* FERR# of a vCPU rises or falls (cpu_host.x87_error); the answer is IGNNE#. That vCPU's thread. */
+bool fpu_error_signal(struct dev *d, unsigned cpu, bool error);
 
 /* The board's part of CMOS memory (sizes, boot order): before the first instruction and at reset. */
 void rtc_set_cmos(struct dev *rtc, uint8_t index, uint8_t value);
