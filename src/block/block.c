@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "block/driver.h"
@@ -221,7 +222,12 @@ static int check_request(const struct block_node *n, const struct block_req *req
 
 void block_complete(struct block_node *n, struct block_req *req, int ret)
 {
+	const uint64_t now = clock_tsc();
+
 	n->inflight--;
+	/* A host whose CPUs disagree must not make ages of it. */
+	if (now > req->begun)
+		counter_add(&n->stats.wait, now - req->begun);
 	if (ret)
 		counter_add(&n->stats.errors, 1);
 	req->result = ret;
@@ -244,6 +250,7 @@ void block_submit(struct block_node *n, struct block_req *req)
 	const int ret = check_request(n, req);
 
 	n->inflight++;
+	req->begun = clock_tsc();
 	counter_add(&n->stats.ops[req->op], 1);
 	counter_add(&n->stats.bytes[req->op], req->len);
 	if (ret || (req->len == 0 && req->op != BLOCK_FLUSH)) {

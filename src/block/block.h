@@ -37,6 +37,7 @@ struct block_req {
 	void (*done)(struct block_req *req);
 	void *opaque;
 	/* the block layer's: */
+	uint64_t begun; /* TSC */
 	void *driver[8];
 	struct block_req *next;
 };
@@ -130,6 +131,7 @@ int block_check(struct block_node *n, unsigned fix, struct block_check *c, struc
 
 struct block_stats {
 	uint64_t ops[5], bytes[5], errors;
+	uint64_t wait; /* TSC ticks from submission to completion, of all requests added up */
 };
 const struct block_stats *block_stats_of(const struct block_node *n);
 /* Host system calls its file cost so far (of the I/O engine that it may share with others of its loop). */

@@ -93,8 +93,7 @@ static int show(struct experiment *e)
 static int cmd_show(int argc, char **argv)
 {
 	struct err err = {0};
-	const struct paths *p = paths_find(&err);
-	struct experiment *e = p && argc == 2 ? experiment_load(argv[1], false, &err) : NULL;
+	struct experiment *e = argc == 2 ? experiment_load(argv[1], false, &err) : NULL;
 
 	if (argc != 2) {
 		usage(stderr);
@@ -104,7 +103,7 @@ static int cmd_show(int argc, char **argv)
 		log_error("%s", err.msg);
 		return 1;
 	}
-	char *path = strchr(argv[1], '/') ? strdup(argv[1]) : paths_text("%s/lab/%s.yaml", p->share, argv[1]);
+	char *path = experiment_path(argv[1], &err);
 	char *text = path ? paths_read(path, &err) : NULL;
 	printf("%s\n", text ? text : "");
 	free(text);

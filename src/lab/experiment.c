@@ -211,20 +211,33 @@ struct experiment *experiment_from_doc(json_t *doc, struct err *err)
 	return e;
 }
 
+/* A file of the user's, or a built-in experiment's? */
+static bool is_file(const char *name)
+{
+	const size_t n = strlen(name);
+
+	return strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".yaml"));
+}
+
+char *experiment_path(const char *name, struct err *err)
+{
+	const struct paths *p = is_file(name) ? NULL : paths_find(err);
+
+	return is_file(name) ? strdup(name) : p ? paths_text("%s/lab/%s.yaml", p->share, name) : NULL;
+}
+
 struct experiment *experiment_load(const char *name, bool quick, struct err *err)
 {
-	const struct paths *p = strchr(name, '/') ? NULL : paths_find(err);
-	char *path = strchr(name, '/') ? strdup(name) : p ? paths_text("%s/lab/%s.yaml", p->share, name) : NULL;
+	char *path = experiment_path(name, err);
 	json_t *doc = NULL, *small;
 	struct experiment *e = NULL;
 
 	if (!path)
 		return NULL;
 	FILE *f = fopen(path, "re");
-	if (!f && p)
+	if (!f && !is_file(name))
 		err_set(err, -ENOENT,
-			"there is no experiment '%s' (kelvin bench list names them; a file needs a '/' in its path)",
-			name);
+			"there is no experiment '%s' (kelvin bench list names them; a file ends in .yaml)", name);
 	else
 		doc = yaml_load(path, err);
 	if (f)

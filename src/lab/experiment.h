@@ -47,6 +47,8 @@ struct matrix {
 
 /* name: of a built-in experiment, or a path to a file. `quick`: apply the file's quick section. NULL and err. */
 struct experiment *experiment_load(const char *name, bool quick, struct err *err);
+/* Where its file is, malloc'ed. NULL and err. */
+char *experiment_path(const char *name, struct err *err);
 /* From the document in a result folder. Takes its own reference. */
 struct experiment *experiment_from_doc(json_t *doc, struct err *err);
 void experiment_free(struct experiment *e);

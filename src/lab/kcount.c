@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * bpf(2): two maps (the process that is watched; counters) and one program for each tracepoint. A tracepoint slows what
- * it counts, also for other processes, so programs are attached only while a monitor runs, never beside the host
+ * bpf(2): two maps (the processes that are watched; counters) and one program for each tracepoint. A tracepoint slows
+ * what it counts, also for other processes, so programs are attached only while a monitor runs, never beside the host
  * baseline.
  */
 #include "lab/kcount.h"
@@ -13,21 +13,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/util.h"
 
-#define CALLS	 512 /* counters below are system calls by number, what does not fit is in the last of them */
-#define COUNTERS (CALLS + 2)
+#define PROCESSES	    4096	/* that a monitor may make while it is watched */
+#define FIRST_PID_NAMESPACE 0xeffffffcu /* its inode: Linux, include/linux/proc_ns.h */
+#define FIRST		    1		/* who[]: the monitor itself */
+#define CALLS		    512 /* counters below are system calls by number, what does not fit is in the last of them */
+#define COUNTERS	    (CALLS + 2)
 
-/* Tracepoints. counter < 0: by the number of the system call, the tracepoint's second argument. */
+/* Tracepoints. A counter, or BY_NUMBER: by the number of the system call, the tracepoint's second argument. */
+enum { BY_NUMBER = -1, FOLLOW = -2 };
+
 static const struct {
 	const char *tracepoint, *name;
 	int counter;
 	bool needed;
 } events[] = {
-    {"sys_enter", NULL, -1, true},
+    {"sys_enter", NULL, BY_NUMBER, true},
+    {"sys_exit", NULL, FOLLOW, true},
     {"kvm_exit", "kvm.exits", CALLS, false},
     {"kvm_userspace_exit", "kvm.exits_to_user", CALLS + 1, false},
 };
@@ -66,6 +73,9 @@ static const struct {
     {SYS_madvise, "madvise"},
     {SYS_mprotect, "mprotect"},
     {SYS_mmap, "mmap"},
+    {SYS_munmap, "munmap"},
+    {SYS_ptrace, "ptrace"},
+    {SYS_wait4, "wait4"},
     {SYS_sendmsg, "sendmsg"},
     {SYS_recvmsg, "recvmsg"},
     {SYS_timerfd_settime, "timerfd_settime"},
@@ -95,6 +105,17 @@ static uint64_t map_get(int map, uint32_t key)
 	union bpf_attr a = {.map_fd = (uint32_t)map, .key = (uintptr_t)&key, .value = (uintptr_t)&v};
 
 	return bpf(BPF_MAP_LOOKUP_ELEM, &a) ? 0 : v;
+}
+
+static int load(const struct bpf_insn *p, size_t n)
+{
+	static const char license[] = "GPL";
+	union bpf_attr a = {.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
+			    .insns = (uintptr_t)p,
+			    .insn_cnt = (uint32_t)n,
+			    .license = (uintptr_t)license};
+
+	return bpf(BPF_PROG_LOAD, &a);
 }
 
 /*
@@ -131,7 +152,6 @@ static int program_load(const struct kcount *k, int counter)
 	    {.code = BPF_JMP | BPF_EXIT},
 	};
 	const size_t n = ARRAY_SIZE(p), number = 10;
-	static const char license[] = "GPL";
 
 	for (size_t i = 0; i < n; i++)
 		if (p[i].code == to_end.code)
@@ -142,11 +162,62 @@ static int program_load(const struct kcount *k, int counter)
 		    (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = counter};
 		p[number + 1].imm = COUNTERS;
 	}
-	union bpf_attr a = {.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
-			    .insns = (uintptr_t)p,
-			    .insn_cnt = (uint32_t)n,
-			    .license = (uintptr_t)license};
-	return bpf(BPF_PROG_LOAD, &a);
+	return load(p, n);
+}
+
+/*
+ * A process that the watched one makes is watched as well (native ring 3's run guest code): at sys_exit, whose
+ * arguments are the registers and the result, if (who[current tgid] == FIRST and the call was clone, fork, vfork or
+ * clone3 and the result is positive) who[result] = FIRST + 1. Threads get there too and do no harm. Children of
+ * children do not: their registers are the guest's to choose.
+ */
+static int follow_load(const struct kcount *k)
+{
+	enum { end = INT16_MAX, orig_ax = 120 /* in struct pt_regs */ };
+	struct bpf_insn p[] = {
+	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_7, .src_reg = BPF_REG_1, .off = 8},
+	    {.code = BPF_JMP | BPF_JSLE | BPF_K, .dst_reg = BPF_REG_7, .imm = 1, .off = end},
+	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_3, .src_reg = BPF_REG_1},
+	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_3, .imm = orig_ax},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_1, .src_reg = BPF_REG_10},
+	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_1, .imm = -16},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2, .imm = 8},
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_probe_read_kernel},
+	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_1, .src_reg = BPF_REG_10, .off = -16},
+	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_clone, .off = 4},
+	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_fork, .off = 3},
+	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_vfork, .off = 2},
+	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_clone3, .off = 1},
+	    {.code = BPF_JMP | BPF_JA, .off = end},
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_current_pid_tgid},
+	    {.code = BPF_ALU64 | BPF_RSH | BPF_K, .dst_reg = BPF_REG_0, .imm = 32},
+	    {.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_0, .off = -4},
+	    {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = k->who},
+	    {0},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},
+	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_2, .imm = -4},
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
+	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_0, .imm = 0, .off = end},
+	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_1, .src_reg = BPF_REG_0},
+	    {.code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = BPF_REG_1, .imm = FIRST, .off = end},
+	    {.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_7, .off = -4},
+	    {.code = BPF_ST | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_10, .off = -16, .imm = FIRST + 1},
+	    {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = k->who},
+	    {0},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},
+	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_2, .imm = -4},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_3, .src_reg = BPF_REG_10},
+	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_3, .imm = -16},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_4, .imm = BPF_ANY},
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_update_elem},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
+	    {.code = BPF_JMP | BPF_EXIT},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(p); i++)
+		if (p[i].off == end)
+			p[i].off = (int16_t)(ARRAY_SIZE(p) - 2 - i - 1);
+	return load(p, ARRAY_SIZE(p));
 }
 
 static int attach(const char *tracepoint, int program)
@@ -162,20 +233,23 @@ struct kcount *kcount_start(pid_t pid, struct err *err)
 {
 	struct kcount *k = calloc(1, sizeof(*k));
 	uint32_t key = (uint32_t)pid;
-	uint64_t one = 1;
+	uint64_t first = FIRST;
+	struct stat st;
 
 	if (!k) {
 		err_set_errno(err, -ENOMEM, "counters of the kernel");
 		return NULL;
 	}
-	k->who = map_make(BPF_MAP_TYPE_HASH, 1);
+	k->who = map_make(BPF_MAP_TYPE_HASH, PROCESSES);
 	k->counters = k->who < 0 ? -1 : map_make(BPF_MAP_TYPE_ARRAY, COUNTERS);
 	for (size_t i = 0; i < ARRAY_SIZE(events); i++)
 		k->program[i] = k->link[i] = -1;
-	union bpf_attr a = {.map_fd = (uint32_t)k->who, .key = (uintptr_t)&key, .value = (uintptr_t)&one};
-	int ret = k->counters < 0 || bpf(BPF_MAP_UPDATE_ELEM, &a) ? -errno : 0;
+	union bpf_attr a = {.map_fd = (uint32_t)k->who, .key = (uintptr_t)&key, .value = (uintptr_t)&first};
+	/* In a container the kernel's numbers of processes are others. */
+	bool contained = stat("/proc/self/ns/pid", &st) == 0 && st.st_ino != FIRST_PID_NAMESPACE;
+	int ret = contained ? -EPERM : k->counters < 0 || bpf(BPF_MAP_UPDATE_ELEM, &a) ? -errno : 0;
 	for (size_t i = 0; i < ARRAY_SIZE(events) && !ret; i++) {
-		k->program[i] = program_load(k, events[i].counter);
+		k->program[i] = events[i].counter == FOLLOW ? follow_load(k) : program_load(k, events[i].counter);
 		if (k->program[i] >= 0)
 			k->link[i] = attach(events[i].tracepoint, k->program[i]);
 		/* Without kvm.ko there are no exits to count. */

@@ -88,8 +88,8 @@ char *paths_read(const char *path, struct err *err)
 
 	if (fd < 0 || fstat(fd, &st)) {
 		err_set_errno(err, -errno, "cannot read '%s'", path);
-	} else if (st.st_size > (off_t)(16 * MIB)) {
-		err_set(err, -EFBIG, "'%s' is larger than 16 MiB", path);
+	} else if (st.st_size > (off_t)PATHS_READ_MAX) {
+		err_set(err, -EFBIG, "'%s' is larger than %llu MiB", path, (unsigned long long)(PATHS_READ_MAX / MIB));
 	} else if ((text = calloc(1, (size_t)st.st_size + 1))) {
 		ssize_t n, done = 0;
 		while (done < st.st_size && (n = read(fd, text + done, (size_t)(st.st_size - done))) > 0)

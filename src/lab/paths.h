@@ -17,7 +17,9 @@ const struct paths *paths_find(struct err *err);
 /* malloc'ed "fmt"; NULL when out of memory. */
 char *paths_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Read a whole small file (at most 16 MiB), NUL-terminated, malloc'ed. NULL and err. */
+/* A journal of thousands of trials is the largest. */
+#define PATHS_READ_MAX (512 * MIB)
+/* Read a whole file, NUL-terminated, malloc'ed. NULL and err. */
 char *paths_read(const char *path, struct err *err);
 /* Write a file under a temporary name and rename it: readers never see half. 0 or -errno. */
 int paths_write(const char *path, const char *text, struct err *err);

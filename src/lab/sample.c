@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+#include "base/process.h"
 #include "base/util.h"
 #include "lab/kcount.h"
 
@@ -40,32 +41,21 @@ static void sample_host(json_t *o)
 		fclose(f);
 }
 
-/* utime, stime and guest time; minor faults. The command name may hold anything: look behind its last bracket. */
-static void sample_process_stat(json_t *o, pid_t pid)
+/* With children, running or waited for: native ring 3 runs guest code in some. */
+static void sample_process(json_t *o, pid_t pid)
 {
-	char path[64], line[1024] = "";
-	unsigned long long faults, user, system, guest;
-	double hz = (double)sysconf(_SC_CLK_TCK);
+	struct process_usage u;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	FILE *f = fopen(path, "re");
-	char *rest = f && fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
-	if (rest &&
-	    sscanf(rest + 1,
-		   " %*c %*d %*d %*d %*d %*d %*u %llu %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %*d %*u "
-		   "%*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %*u %*u %*u %llu",
-		   &faults, &user, &system, &guest) == 4) {
-		set(o, "vmm.faults", (double)faults);
-		set(o, "vmm.user", (double)(user - MIN(guest, user)) / hz);
-		set(o, "vmm.system", (double)system / hz);
-		set(o, "vmm.guest", (double)guest / hz);
-		set(o, "vmm.cpu", (double)(user + system) / hz);
-	}
-	if (f)
-		fclose(f);
+	if (process_usage(pid, &u))
+		return;
+	set(o, "vmm.faults", (double)u.faults);
+	set(o, "vmm.user", u.user_s - MIN(u.guest_s, u.user_s));
+	set(o, "vmm.system", u.system_s);
+	set(o, "vmm.guest", u.guest_s);
+	set(o, "vmm.cpu", u.user_s + u.system_s);
 }
 
-static void sample_status(json_t *o, const char *path, double *voluntary, double *involuntary)
+static void read_switches(const char *path, struct sample_child *c, double *peak_kib)
 {
 	char line[256];
 	unsigned long long v;
@@ -73,11 +63,11 @@ static void sample_status(json_t *o, const char *path, double *voluntary, double
 
 	while (f && fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "voluntary_ctxt_switches: %llu", &v) == 1)
-			*voluntary += (double)v;
+			c->switches += (double)v;
 		else if (sscanf(line, "nonvoluntary_ctxt_switches: %llu", &v) == 1)
-			*involuntary += (double)v;
-		else if (o && sscanf(line, "VmHWM: %llu", &v) == 1)
-			set(o, "vmm.peak_kib_now", (double)v);
+			c->forced += (double)v;
+		else if (peak_kib && sscanf(line, "VmHWM: %llu", &v) == 1)
+			*peak_kib = (double)v;
 	}
 	if (f)
 		fclose(f);
@@ -97,27 +87,79 @@ static double run_delay(const char *path)
 	return (double)delay;
 }
 
-static void sample_threads(json_t *o, pid_t pid)
+/* All threads of one process; their sum in `c`. */
+static void read_threads(pid_t pid, struct sample_child *c, double *peak_kib)
 {
 	char path[400];
-	double voluntary = 0, involuntary = 0, delay = 0;
 	struct dirent *e;
 
+	*c = (struct sample_child){.pid = pid};
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	DIR *d = opendir(path);
 	while (d && (e = readdir(d))) {
 		if (e->d_name[0] == '.')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, e->d_name);
-		sample_status(o, path, &voluntary, &involuntary);
+		read_switches(path, c, peak_kib);
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, e->d_name);
-		delay += run_delay(path);
+		c->delay_ns += run_delay(path);
 	}
 	if (d)
 		closedir(d);
-	set(o, "vmm.switches", voluntary + involuntary);
-	set(o, "vmm.switches_forced", involuntary);
-	set(o, "vmm.run_delay_s", delay * 1e-9);
+	c->switches += c->forced;
+}
+
+static void add_child(struct sample_child *sum, const struct sample_child *c)
+{
+	sum->switches += c->switches;
+	sum->forced += c->forced;
+	sum->delay_ns += c->delay_ns;
+}
+
+void sample_children_look(struct sample_children *c, pid_t pid)
+{
+	pid_t list[SAMPLE_CHILDREN];
+	size_t n = process_descendants(pid, list, ARRAY_SIZE(list)), kept = 0;
+	struct sample_child now[SAMPLE_CHILDREN];
+	struct process_usage u;
+
+	for (size_t i = 0; i < n; i++) {
+		read_threads(list[i], &now[kept], NULL);
+		/* One that ended meanwhile has nothing to read: its last values stay below. */
+		kept += now[kept].switches > 0;
+	}
+	for (size_t i = 0; i < c->n; i++) {
+		bool runs = false;
+		/* Less than before is another process with the same number. */
+		for (size_t k = 0; k < kept; k++)
+			runs |= now[k].pid == c->child[i].pid && now[k].switches >= c->child[i].switches;
+		if (!runs)
+			add_child(&c->gone, &c->child[i]);
+	}
+	memcpy(c->child, now, kept * sizeof(now[0]));
+	c->n = kept;
+	if (kept && !process_usage(pid, &u))
+		c->peak_kib = MAX(c->peak_kib, (double)u.children_kib);
+}
+
+static void sample_threads(json_t *o, pid_t pid, struct sample_children *children)
+{
+	struct sample_child all;
+	double peak_kib = 0;
+
+	read_threads(pid, &all, &peak_kib);
+	if (children) {
+		sample_children_look(children, pid);
+		add_child(&all, &children->gone);
+		for (size_t i = 0; i < children->n; i++)
+			add_child(&all, &children->child[i]);
+		peak_kib += children->peak_kib;
+	}
+	set(o, "vmm.switches", all.switches);
+	set(o, "vmm.switches_forced", all.forced);
+	set(o, "vmm.run_delay_s", all.delay_ns * 1e-9);
+	if (peak_kib > 0)
+		set(o, "vmm.peak_kib_now", peak_kib);
 }
 
 static void sample_io(json_t *o, pid_t pid)
@@ -164,12 +206,12 @@ static void sample_disk(json_t *o, const char *folder)
 		fclose(f);
 }
 
-void sample_take(json_t *o, pid_t pid, const char *folder)
+void sample_take(json_t *o, pid_t pid, struct sample_children *children, const char *folder)
 {
 	sample_host(o);
 	if (pid > 0) {
-		sample_process_stat(o, pid);
-		sample_threads(o, pid);
+		sample_process(o, pid);
+		sample_threads(o, pid, children);
 		sample_io(o, pid);
 	}
 	if (folder)

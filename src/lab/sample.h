@@ -10,8 +10,23 @@
 #include <jansson.h>
 #include <sys/types.h>
 
-/* Add them to `o`. Any of pid (0) and folder (NULL) may be missing. */
-void sample_take(json_t *o, pid_t pid, const char *folder);
+/*
+ * The monitor's children as they were last seen: what one had used is not lost when it ends. Zero to begin with; looked
+ * at with every sample, and now and then between (sample_children_look), as children come and go.
+ */
+#define SAMPLE_CHILDREN 256
+struct sample_children {
+	struct sample_child {
+		pid_t pid;
+		double switches, forced, delay_ns;
+	} child[SAMPLE_CHILDREN], gone;
+	size_t n;
+	double peak_kib; /* the most they had together, of their own */
+};
+void sample_children_look(struct sample_children *c, pid_t pid);
+
+/* Add them to `o`. Any of pid (0), children (NULL) and folder (NULL) may be missing. */
+void sample_take(json_t *o, pid_t pid, struct sample_children *children, const char *folder);
 /* b - a for every number of b that a has; names that end in "_now" are levels and taken from b. */
 json_t *sample_delta(json_t *a, json_t *b);
 

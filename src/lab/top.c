@@ -80,7 +80,7 @@ static json_t *sample_machines(void)
 		if (json_is_object(stats)) {
 			char pid[24];
 			json_t *totals = json_object();
-			sample_take(totals, (pid_t)json_integer_value(json_object_get(o, "pid")), NULL);
+			sample_take(totals, (pid_t)json_integer_value(json_object_get(o, "pid")), NULL, NULL);
 			snprintf(pid, sizeof(pid), "%d", (int)json_integer_value(json_object_get(o, "pid")));
 			vmm->query[0].counters(stats, totals);
 			json_object_set_new(all, pid,

@@ -29,6 +29,7 @@
 
 #define LINE_LIMIT (1 * MIB)
 #define END_WAIT_S 60
+#define LOOK_S	   1.0
 
 volatile sig_atomic_t bench_stop;
 
@@ -43,6 +44,8 @@ struct trial {
 	bool has_qmp;
 	struct kcount *kcount; /* NULL: the kernel does not permit it */
 	pid_t pid;
+	struct sample_children children;
+	double looked; /* s: when at the children */
 	int listener, channel, console;
 	FILE *log; /* the monitor's own words */
 	struct textbuf in;
@@ -136,7 +139,7 @@ static json_t *counters(struct trial *t, enum when when)
 		query_monitor(t, o);
 	if (t->kcount)
 		kcount_read(t->kcount, o);
-	sample_take(o, t->c->host ? 0 : t->pid, t->f->work);
+	sample_take(o, t->c->host ? 0 : t->pid, &t->children, t->f->work);
 	if (when == WHEN_END)
 		query_monitor(t, o);
 	return o;
@@ -547,6 +550,10 @@ static void converse(struct trial *t)
 		} else if (got > 0 && !on_input(t)) {
 			/* The other end closed: the child is ending. */
 			usleep(10000);
+		}
+		if (!t->c->host && now_s() - t->looked > LOOK_S) {
+			sample_children_look(&t->children, t->pid);
+			t->looked = now_s();
 		}
 		if (spawn_ended(t->pid, &status)) {
 			while (t->channel >= 0 && poll(&(struct pollfd){t->channel, POLLIN, 0}, 1, 0) > 0 &&

@@ -59,6 +59,8 @@ static void kelvin_counters(json_t *reply, json_t *out)
 		add(out, "block.requests", json_number_value(json_object_get(o, "requests")));
 		add(out, "block.bytes", json_number_value(json_object_get(o, "bytes")));
 		add(out, "block.calls", json_number_value(json_object_get(o, "syscalls")));
+		if (json_object_get(o, "wait_ns"))
+			add(out, "block.wait_s", json_number_value(json_object_get(o, "wait_ns")) * 1e-9);
 	}
 }
 

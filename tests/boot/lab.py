@@ -64,7 +64,10 @@ def main():
             assert t["inside"]["mem_limit"] == 256 << 20 or any("limited" in n for n in t["notes"]), t
         else:
             assert phase["inside"]["reads"] > 0, phase
-            assert phase["outside"]["exits"] > 0 and phase["outside"]["vmm.cpu"] > 0, phase
+            outside = phase["outside"]
+            assert outside["exits"] > 0 and outside["vmm.cpu"] > 0, phase
+            # Two requests in flight at most, and the phase's ends.
+            assert 0 < outside["block.wait_s"] < 3 * phase["host_seconds"], phase
     with open(os.path.join(out, "report.json"), encoding="utf-8") as f:
         report = json.load(f)
     assert report["blocks"] == 2 and len(report["failures"]) == 2, report

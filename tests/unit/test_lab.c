@@ -15,7 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "lab/analyse.h"
@@ -514,15 +518,69 @@ static void kernel_counts(void **state)
 	kcount_read(k, a);
 	for (int i = 0; i < 1000; i++)
 		syscall(SYS_poll, NULL, 0, 0);
+	/* A process that it makes counts as well. */
+	pid_t pid = fork();
+	if (pid == 0) {
+		for (int i = 0; i < 500; i++)
+			syscall(SYS_poll, NULL, 0, 0);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	kcount_read(k, b);
 	kcount_stop(k);
 	json_t *delta = sample_delta(a, b);
-	assert_true(json_number_value(json_object_get(delta, "vmm.calls.poll")) == 1000);
+	assert_true(json_number_value(json_object_get(delta, "vmm.calls.poll")) == 1500);
 	/* Reading the counters is calls as well. */
-	assert_true(json_number_value(json_object_get(delta, "vmm.calls")) >= 1000);
+	assert_true(json_number_value(json_object_get(delta, "vmm.calls")) >= 1500);
 	json_decref(delta);
 	json_decref(a);
 	json_decref(b);
+}
+
+/* The work of a process's children is its own, while they run and when they are gone: native ring 3 is in some. */
+static void children_count(void **state)
+{
+	struct sample_children c = {0};
+	json_t *a = json_object(), *b = json_object(), *e = json_object();
+	int done[2];
+	char byte;
+
+	assert_int_equal(pipe(done), 0);
+	sample_take(a, getpid(), &c, NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		/* 150 ms of CPU, whatever else runs here; page faults and switches. */
+		while (clock() < CLOCKS_PER_SEC * 15 / 100)
+			;
+		char *p = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		for (size_t i = 0; p != MAP_FAILED && i < 4 * MIB; i += 4096)
+			p[i] = 1;
+		for (int i = 0; i < 20; i++)
+			usleep(1000);
+		if (write(done[1], "", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	assert_int_equal(read(done[0], &byte, 1), 1);
+	sample_take(b, getpid(), &c, NULL);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	sample_take(e, getpid(), &c, NULL);
+	json_t *runs = sample_delta(a, b), *gone = sample_delta(a, e);
+	if (access("/proc/thread-self/children", R_OK) == 0) {
+		assert_true(json_number_value(json_object_get(runs, "vmm.cpu")) >= 0.1);
+		assert_true(json_number_value(json_object_get(runs, "vmm.switches")) >= 20);
+		assert_true(json_number_value(json_object_get(gone, "vmm.switches")) >=
+			    json_number_value(json_object_get(runs, "vmm.switches")));
+		assert_true(c.peak_kib >= 4096);
+	}
+	assert_true(json_number_value(json_object_get(gone, "vmm.cpu")) >= 0.1);
+	assert_true(json_number_value(json_object_get(gone, "vmm.faults")) >= 1);
+	json_t *all[] = {a, b, e, runs, gone};
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		json_decref(all[i]);
+	close(done[0]);
+	close(done[1]);
 }
 
 /* A whole result folder: made, cut in the middle of a line, opened again, analysed. */
@@ -632,6 +690,7 @@ int main(void)
 	    cmocka_unit_test(causes),
 	    cmocka_unit_test(settles),
 	    cmocka_unit_test(kernel_counts),
+	    cmocka_unit_test(children_count),
 	    cmocka_unit_test(journals),
 	};
 
