@@ -573,6 +573,39 @@ static void sort_verdict(json_t *doc)
 	free(v);
 }
 
+/* The host's, and what ran in the guests. */
+static json_t *all_facts(const struct journal *j)
+{
+	static const char *const keys[][2] = {
+	    {"kernel", "guest kernel"}, {"image", "guest image"}, {"cpu", "guest processor"}};
+	json_t *o = json_deep_copy(json_object_get(j->plan, "facts")), *t;
+	size_t i;
+
+	json_array_foreach(j->trials, i, t) {
+		json_t *inside = json_object_get(t, "inside");
+		for (size_t k = 0; inside && k < ARRAY_SIZE(keys); k++) {
+			json_t *v = json_object_get(inside, keys[k][0]);
+			if (v && !json_object_get(o, keys[k][1]) &&
+			    strcmp(json_string_value(json_object_get(t, "cell")), "host"))
+				json_object_set(o, keys[k][1], v);
+		}
+	}
+	return o;
+}
+
+/* Fixed ones, and factors that have one level only. */
+static json_t *same_settings(const struct experiment *e)
+{
+	json_t *o = json_copy(e->settings), *levels;
+	const char *key;
+
+	json_object_foreach(e->factors, key, levels) {
+		if (json_array_size(levels) == 1)
+			json_object_set(o, key, json_array_get(levels, 0));
+	}
+	return o;
+}
+
 json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 {
 	unsigned complete = analyse_complete_blocks(j);
@@ -611,10 +644,10 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 	lead_say(w.doc, j->experiment);
 	collect_failures(&w);
 	json_object_set_new(w.doc, "costs", costs_json(j, w.blocks));
-	json_object_set(w.doc, "facts", json_object_get(j->plan, "facts"));
+	json_object_set_new(w.doc, "facts", all_facts(j));
 	json_object_set(w.doc, "command", json_object_get(j->plan, "command"));
 	json_object_set(w.doc, "seed", json_object_get(j->plan, "seed"));
-	json_object_set(w.doc, "settings", j->experiment->settings);
+	json_object_set_new(w.doc, "settings", same_settings(j->experiment));
 	json_decref(list);
 	return w.doc;
 }

@@ -17,6 +17,7 @@
 #include "lab/report.h"
 #include "lab/run.h"
 #include "lab/sample.h"
+#include "lab/vmm.h"
 #include "lab/workload.h"
 
 static void usage(FILE *to)
@@ -205,14 +206,36 @@ static int apply_changes(struct experiment *e, json_t *changes, struct err *err)
 	return ret;
 }
 
-static json_t *make_plan(const struct experiment *e, const struct run_options *o, int argc, char **argv)
+/* Versions of the monitors that are not this program. */
+static void add_versions(const struct experiment *e, json_t *facts)
+{
+	json_t *levels = json_object_get(e->factors, "vmm"), *one = json_object_get(e->settings, "vmm"), *v;
+	json_t *list = levels ? json_incref(levels) : json_array();
+	size_t i;
+
+	if (!levels && one)
+		json_array_append(list, one);
+	json_array_foreach(list, i, v) {
+		const char *program = json_string_value(v);
+		char *version = program && strcmp(program, "kelvin") ? vmm_version(program) : NULL;
+		if (version)
+			json_object_set_new(facts, program, json_string(version));
+		free(version);
+	}
+	json_decref(list);
+}
+
+static json_t *make_plan(const struct experiment *e, const struct run_options *o, const char *dir, int argc,
+			 char **argv)
 {
 	uint64_t seed;
 	char text[32], date[40];
 	struct textbuf line = {0};
 	time_t now = time(NULL);
 	struct tm tm;
-	json_t *facts = sample_facts();
+	json_t *facts = sample_facts(dir);
+
+	add_versions(e, facts);
 
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		seed = (uint64_t)now;
@@ -255,7 +278,7 @@ static int open_new(struct journal *j, const struct run_options *o, int argc, ch
 		matrix_free(&m);
 		strftime(date, sizeof(date), "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
 		dir = o->out ? strdup(o->out) : paths_text("lab-results/%s-%s", e->name, date);
-		json_t *plan = make_plan(e, o, argc, argv);
+		json_t *plan = dir ? make_plan(e, o, dir, argc, argv) : NULL;
 		ret = dir ? journal_create(j, dir, plan, err) : -ENOMEM;
 		json_decref(plan);
 	}

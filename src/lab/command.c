@@ -84,9 +84,11 @@ static int add_options(struct command *m, const struct cell *c)
 
 static int add_disk(struct command *m, const struct cell *c, const struct trial_disk *d)
 {
+	const char *kind = cell_setting(c, "drive.if", "virtio"), *key;
+	/* A disk that the guest sees at an adapter of its own. */
+	bool apart = m->vmm->scsi && !strcmp(kind, "scsi");
 	char *text = paths_text("file=%s,format=%s,if=%s", d->loop ? d->loop : d->path, d->format,
-				cell_setting(c, "drive.if", "virtio"));
-	const char *key;
+				apart ? "none,id=labdisk" : kind);
 	json_t *value;
 
 	json_object_foreach(c->settings, key, value) {
@@ -98,7 +100,12 @@ static int add_disk(struct command *m, const struct cell *c, const struct trial_
 		free(text);
 		text = more;
 	}
-	return args(m, "-drive", text);
+	int ret = args(m, "-drive", text);
+	if (!ret && apart)
+		ret = args(m, "-device", strdup(m->vmm->scsi));
+	if (!ret && apart)
+		ret = args(m, "-device", strdup("scsi-hd,drive=labdisk"));
+	return ret;
 }
 
 /* The lab's kernel and agent, or the image's own loader and the seed. */

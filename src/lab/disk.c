@@ -115,22 +115,13 @@ static int attach_loop(struct trial_disk *d, struct err *err)
 char *image_format(const char *path, struct err *err)
 {
 	const struct paths *p = paths_find(err);
-	char line[65536] = "", *format = NULL;
-	int pipes[2];
+	char line[65536], *format = NULL;
 
-	if (!p || pipe2(pipes, O_CLOEXEC))
+	if (!p)
 		return NULL;
 	/* Without -U: an image that somebody writes is no base for a measurement. */
 	char *argv[] = {(char *)p->self, "img", "info", "--output=json", (char *)path, NULL};
-	pid_t pid = spawn_start(argv, pipes[1], -1, 0, err);
-	close(pipes[1]);
-	size_t n = 0;
-	for (ssize_t got;
-	     pid > 0 && n < sizeof(line) - 1 && (got = read(pipes[0], line + n, sizeof(line) - 1 - n)) > 0;)
-		n += (size_t)got;
-	close(pipes[0]);
-	if (pid > 0)
-		spawn_kill(pid);
+	spawn_output(argv, line, sizeof(line), err);
 	json_t *o = json_loads(line, 0, NULL);
 	const char *name = json_string_value(json_object_get(o, "format"));
 	if (name)

@@ -346,13 +346,16 @@ static bool excluded(const struct experiment *e, json_t *settings)
 	return false;
 }
 
-static char *label_of(json_t *levels)
+/* What tells the cell from others: a factor of one level does not. */
+static char *label_of(const struct experiment *e, json_t *levels)
 {
 	char *label = strdup("");
 	const char *key;
 	json_t *value;
 
 	json_object_foreach(levels, key, value) {
+		if (json_array_size(json_object_get(e->factors, key)) < 2)
+			continue;
 		char *more =
 		    label ? paths_text("%s%s%s=%s", label, *label ? " " : "", key, json_string_value(value)) : NULL;
 		free(label);
@@ -407,7 +410,7 @@ int matrix_make(const struct experiment *e, struct matrix *m, struct err *err)
 			json_decref(settings);
 			continue;
 		}
-		if (!add_cell(m, settings, levels, label_of(levels)))
+		if (!add_cell(m, settings, levels, label_of(e, levels)))
 			return err_set_errno(err, -ENOMEM, "cells");
 	}
 	if (!m->n)

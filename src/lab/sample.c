@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/process.h"
 #include "base/util.h"
+#include "control/textbuf.h"
 #include "lab/kcount.h"
 
 static void set(json_t *o, const char *name, double v)
@@ -266,7 +267,44 @@ static void fact_cpuinfo(json_t *o)
 	json_object_set_new(o, "virtualized host", json_string(guest ? "yes: this host is a guest itself" : "no"));
 }
 
-json_t *sample_facts(void)
+/* "ext4 on /dev/vda, scheduler none, rotational 0" of the nearest folder above that exists. */
+static void fact_disk(json_t *o, const char *folder)
+{
+	char at[4096], line[4096], number[40], type[64] = "", source[256] = "";
+	struct stat st;
+	char *slash;
+
+	snprintf(at, sizeof(at), "%s", folder);
+	while (stat(at, &st) && (slash = strrchr(at, '/')) && slash != at)
+		*slash = 0;
+	if (stat(at, &st) && stat(*folder == '/' ? "/" : ".", &st))
+		return;
+	snprintf(number, sizeof(number), "%u:%u", major(st.st_dev), minor(st.st_dev));
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		char device[40], *rest = strstr(line, " - ");
+		if (rest && sscanf(line, "%*d %*d %39s", device) == 1 && !strcmp(device, number))
+			sscanf(rest, " - %63s %255s", type, source);
+	}
+	if (f)
+		fclose(f);
+	struct textbuf t = {0};
+	textbuf_printf(&t, "%s on %s", *type ? type : "a file system", *source ? source : number);
+	static const char *const knobs[] = {"scheduler", "rotational"}, *const places[] = {"queue", "../queue"};
+	for (size_t i = 0; i < ARRAY_SIZE(knobs) * ARRAY_SIZE(places); i++) {
+		const char *knob = knobs[i / ARRAY_SIZE(places)];
+		snprintf(line, sizeof(line), "/sys/dev/block/%s/%s/%s", number, places[i % ARRAY_SIZE(places)], knob);
+		f = fopen(line, "re");
+		if (f && fgets(line, sizeof(line), f))
+			textbuf_printf(&t, ", %s %.*s", knob, (int)strcspn(line, "\n"), line);
+		if (f)
+			fclose(f);
+	}
+	json_object_set_new(o, "disk under images and host files", json_string(t.text ? t.text : ""));
+	textbuf_free(&t);
+}
+
+json_t *sample_facts(const char *folder)
 {
 	json_t *o = json_object();
 	struct utsname u;
@@ -290,6 +328,7 @@ json_t *sample_facts(void)
 			 load[0] > 0.5 ? ": something else was running" : "");
 		json_object_set_new(o, "load when it began", json_string(text));
 	}
+	fact_disk(o, folder);
 	json_object_set_new(o, "kelvin", json_string(KELVIN_VERSION));
 	double cost = kcount_cost_ns();
 	snprintf(text, sizeof(text),

@@ -30,7 +30,8 @@ void sample_take(json_t *o, pid_t pid, struct sample_children *children, const c
 /* b - a for every number of b that a has; names that end in "_now" are levels and taken from b. */
 json_t *sample_delta(json_t *a, json_t *b);
 
-/* Facts about this host for the report: kernel, CPU, SMT, governor, memory, versions. */
-json_t *sample_facts(void);
+/* Facts about this host for the report: kernel, CPU, SMT, governor, memory, versions; the disk under `folder`, which
+ * need not exist yet. */
+json_t *sample_facts(const char *folder);
 
 #endif

@@ -85,6 +85,26 @@ void spawn_kill(pid_t pid)
 		;
 }
 
+void spawn_output(char *const argv[], char *out, size_t room, struct err *err)
+{
+	int pipes[2];
+	size_t n = 0;
+
+	out[0] = 0;
+	if (pipe2(pipes, O_CLOEXEC)) {
+		err_set_errno(err, -errno, "cannot start '%s'", argv[0]);
+		return;
+	}
+	pid_t pid = spawn_start(argv, pipes[1], -1, 0, err);
+	close(pipes[1]);
+	for (ssize_t got; pid > 0 && n < room - 1 && (got = read(pipes[0], out + n, room - 1 - n)) > 0;)
+		n += (size_t)got;
+	out[n] = 0;
+	close(pipes[0]);
+	if (pid > 0)
+		spawn_kill(pid);
+}
+
 int spawn_wait(char *const argv[], struct err *err)
 {
 	FILE *log = tmpfile();

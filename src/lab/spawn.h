@@ -9,6 +9,9 @@
 /* Run a program to its end; its output's last line explains a failure. 0 or -errno (-ENOENT: it is not there). */
 int spawn_wait(char *const argv[], struct err *err);
 
+/* Its output, at most room - 1 bytes of it and then it is stopped; "" and err when it cannot be started. */
+void spawn_output(char *const argv[], char *out, size_t room, struct err *err);
+
 /*
  * Start a program: input empty, output and errors to `out`, a process group of its own (a Ctrl-C is ours alone), killed
  * when this process dies. `keep` >= 0 is inherited as it is; `cpus` > 0 limits it to that many CPUs. The pid or -errno.

@@ -218,6 +218,10 @@ static void on_hello(struct trial *t, json_t *o)
 	char *path = paths_text("%s/qmp", t->f->sockets);
 
 	json_object_set(t->result, "inside", o);
+	const char *image = t->system.root ? t->system.root : t->system.overlay,
+		   *slash = image ? strrchr(image, '/') : NULL;
+	if (image)
+		json_object_set_new(o, "image", json_string(slash ? slash + 1 : image));
 	json_object_set_new(t->result, "boot_s", json_real(boot));
 	if (!t->c->host && path) {
 		t->has_qmp = qmp_client_open(&t->qmp, path, &err) == 0;
@@ -489,6 +493,9 @@ static int start_host(struct trial *t, struct err *err)
 	argv[n++] = group;
 	argv[n++] = fd;
 	argv[n] = NULL;
+	if (t->e->workload->flags & WORKLOAD_FILES)
+		note(t, "the host's row works on files in the result folder's file system: formats and cache modes of "
+			"disk images have no counterpart there");
 	t->started = now_s();
 	if (!ret)
 		t->pid = spawn_start(argv, fileno(t->log), pair[1], atoi(cell_setting(t->c, "smp", "1")), err);

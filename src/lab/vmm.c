@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "lab/paths.h"
+#include "lab/spawn.h"
 
 static void add(json_t *out, const char *name, double v)
 {
@@ -103,12 +104,13 @@ static void qemu_vcpus(json_t *reply, json_t *out)
 }
 
 static const struct vmm_ops table[] = {
-    {"kelvin", NULL, "run", "kvm", "soft", {{"x-query-stats", false, kelvin_counters}}},
+    {"kelvin", NULL, "run", "kvm", "soft", NULL, {{"x-query-stats", false, kelvin_counters}}},
     {"qemu",
      "qemu-system-x86",
      NULL,
      "kvm",
      "tcg,thread=multi",
+     "lsi53c895a",
      {{"query-blockstats", false, qemu_block},
       {"{\"execute\":\"query-stats\",\"arguments\":{\"target\":\"vcpu\",\"providers\":[{\"provider\":\"kvm\"}]}}", true,
        qemu_vcpus}}},
@@ -153,6 +155,21 @@ const struct vmm_ops *vmm_find(const char *program, char **path, struct err *err
 	err_set(err, -EINVAL, "'%s' is no monitor the lab knows (kelvin, qemu-system-x86_64, or a path that ends so)",
 		program);
 	return NULL;
+}
+
+char *vmm_version(const char *program)
+{
+	char *path = NULL, line[300] = "";
+	const struct vmm_ops *vmm = vmm_find(program, &path, &(struct err){0});
+
+	/* Kelvin's is among the facts already, by its own name. */
+	if (vmm) {
+		char *argv[] = {path, "--version", NULL};
+		spawn_output(argv, line, sizeof(line), &(struct err){0});
+		line[strcspn(line, "\n")] = 0;
+	}
+	free(path);
+	return *line ? strdup(line) : NULL;
 }
 
 bool vmm_host_has_kvm(void)

@@ -30,12 +30,17 @@ struct vmm_ops {
 	const char *package;	/* Debian's, or NULL */
 	const char *verb;	/* first argument, or NULL */
 	const char *kvm, *soft; /* values of -accel */
+	/* The adapter for drive.if=scsi where the board's own command line no longer makes one; NULL: it does */
+	const char *scsi;
 	struct vmm_query query[VMM_QUERIES];
 };
 
 /* The monitor for a program (`kelvin`: this program; a path; or a name in $PATH), and its path, malloc'ed. NULL and
  * err. */
 const struct vmm_ops *vmm_find(const char *program, char **path, struct err *err);
+
+/* What the program says of its version: one line, malloc'ed; NULL where it cannot be started. */
+char *vmm_version(const char *program);
 
 /* Is KVM usable here (device, permission, and a processor that virtualizes)? */
 bool vmm_host_has_kvm(void);
