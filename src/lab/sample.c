@@ -121,7 +121,7 @@ void sample_children_look(struct sample_children *c, pid_t pid)
 {
 	pid_t list[SAMPLE_CHILDREN];
 	size_t n = process_descendants(pid, list, ARRAY_SIZE(list)), kept = 0;
-	struct sample_child now[SAMPLE_CHILDREN];
+	struct sample_child now[SAMPLE_CHILDREN] = {0};
 	struct process_usage u;
 
 	for (size_t i = 0; i < n; i++) {
