@@ -576,8 +576,7 @@ static void sort_verdict(json_t *doc)
 /* The host's, and what ran in the guests. */
 static json_t *all_facts(const struct journal *j)
 {
-	static const char *const keys[][2] = {
-	    {"kernel", "guest kernel"}, {"image", "guest image"}, {"cpu", "guest processor"}};
+	static const char *const keys[][2] = {{"kernel", "guest kernel"}, {"image", "guest image"}};
 	json_t *o = json_deep_copy(json_object_get(j->plan, "facts")), *t;
 	size_t i;
 
