@@ -374,6 +374,7 @@ static void op_step(struct file_op *op)
 	op->aio.op = op->op == BLOCK_READ ? AIO_READV : AIO_WRITEV;
 	op->aio.offset = op->offset + op->progress;
 	op->aio.done = plain_done;
+	op->aio.disk = op->f->direct;
 	op->aio.slow = !op->f->direct && op->len - op->progress >= SLOW_COPY;
 	submit(op->f, &op->aio);
 }

@@ -39,9 +39,10 @@ static uint64_t next_offset(struct bench *b)
 		b->seed ^= b->seed << 17;
 		return (b->seed >> 11) % (b->size / len) * len;
 	}
-	b->offset += b->a->step;
+	/* qemu-img's order, so that both do the same work; where its request would pass the end, the start instead. */
+	b->offset = (b->offset + b->a->step) % b->size;
 	if (b->offset > b->size - len)
-		b->offset %= MAX(b->size - len, 1u);
+		b->offset = 0;
 	return at;
 }
 

@@ -27,6 +27,7 @@ struct aio_req {
 	const struct iovec *iov;
 	int niov;
 	bool slow; /* long copies expected (a large transfer with the page cache): better not in the loop's thread */
+	bool disk; /* goes to the disk at once (O_DIRECT), so that starting it early pays */
 	int64_t result; /* bytes or -errno; short transfers are the submitter's to continue */
 	void (*done)(struct aio_req *req);
 	struct aio_req *next; /* the engine's */

@@ -143,6 +143,14 @@ for flags in "-c 200 -d 8" "-c 100 -w -s 8k -S 64k --pattern=5" "-c 64 -d 4 -w -
 	cmp -s ours theirs || { echo "differs: bench $flags"; diff ours theirs; failed=1; }
 done
 says 'Run completed in' img bench -f raw -c 10 -n -t none old.raw
+# and the same requests, also past the end of the disk, where the step begins again
+for flags in "-s 4k -S 1114112 -c 40" "-s 64k -S 1114112 -c 40" "-s 4k -S 16M -c 3" "-s 4k -S 20000256 -c 50"; do
+	head -c 16M /dev/zero >step.raw
+	cp step.raw step2.raw
+	ok img bench -f raw -w --pattern=66 $flags step.raw
+	ok qemu-img bench -f raw -w --pattern=66 $flags step2.raw
+	cmp -s step.raw step2.raw || { echo "other requests than qemu-img's: bench $flags"; failed=1; }
+done
 
 # Parts of clusters never used before are written without the zeros around them; with cache=none the file is made longer in
 # advance, and cut when it is closed.

@@ -302,11 +302,47 @@ static void test_sleeper(void **state)
 	close(r.req.fd);
 }
 
+/* A batch for the disk is on its way in pieces before the loop sleeps; one for the page cache starts with the sleep. */
+static void test_disk_batch(void **state)
+{
+	struct loop *l = loop_create("t", NULL);
+	struct aio *a = aio_create(l, AIO_URING, NULL);
+	struct {
+		struct aio_req req;
+		int n;
+	} r[16];
+	char text[16];
+	struct iovec iov[16];
+	const int fd = open("/proc/self/exe", O_RDONLY);
+
+	for (int disk = 0; disk < 2 && a; disk++) {
+		const uint64_t before = counter_get(&aio_stats_of(a)->syscalls);
+		for (int i = 0; i < 16; i++) {
+			iov[i] = (struct iovec){text + i, 1};
+			r[i].req = (struct aio_req){.op = AIO_READV, .fd = fd, .iov = &iov[i], .niov = 1, .disk = disk};
+			r[i].req.done = request_done;
+			r[i].n = 0;
+			aio_submit(a, &r[i].req);
+		}
+		aio_flush(a);
+		assert_int_equal(counter_get(&aio_stats_of(a)->syscalls) - before, disk ? 3 : 0);
+		aio_drain(a);
+		for (int i = 0; i < 16; i++)
+			assert_int_equal(r[i].n, 1);
+	}
+	aio_destroy(a);
+	loop_destroy(l);
+	close(fd);
+	if (!a)
+		skip(); /* a container that forbids io_uring */
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_timers),  cmocka_unit_test(test_heap), cmocka_unit_test(test_watch),
-	    cmocka_unit_test(test_threads), cmocka_unit_test(test_hook), cmocka_unit_test(test_sleeper),
+	    cmocka_unit_test(test_timers),     cmocka_unit_test(test_heap), cmocka_unit_test(test_watch),
+	    cmocka_unit_test(test_threads),    cmocka_unit_test(test_hook), cmocka_unit_test(test_sleeper),
+	    cmocka_unit_test(test_disk_batch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
