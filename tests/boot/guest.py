@@ -35,6 +35,12 @@ def prepare(flavour="cloud", modules=()):
     return out[0], out[1], out[2]
 
 
+def rootfs(kind=""):
+    """The image of the Debian root file system; kind "soak" has more in it."""
+    script = f'top={TOP}; . "$top/tools/setup.sh"; . "$top/tools/guest.sh"; guest_rootfs {kind} >&2; echo "$rootfs"'
+    return subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
+
+
 def initrd_with(folder, files, name="extra.cpio"):
     """A cpio archive with files {path: (text, mode)}."""
     tree = tempfile.mkdtemp(dir=folder)

@@ -56,12 +56,6 @@ def script(seconds):
     return text + f"bash driver.sh {seconds}\n"
 
 
-def image():
-    out = subprocess.run(["bash", "-c", f'top={guest.TOP}; . "$top/tools/setup.sh"; . "$top/tools/guest.sh"; guest_rootfs soak >&2; echo "$rootfs"'],
-                         stdout=subprocess.PIPE, check=True, text=True)
-    return out.stdout.strip()
-
-
 def native(rootfs):
     """One round on the host, with the image's own programs and libraries."""
     with tempfile.TemporaryDirectory(dir=guest.CACHE, prefix="tree.") as tree:
@@ -81,7 +75,7 @@ def counts(text):
 
 def main():
     accel, seconds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3600
-    want = native(image())
+    want = native(guest.rootfs("soak"))
     command = [os.path.join(guest.TOP, "try"), "--guest", "soak", "--accel", accel, "--smp", "4", "--mem", "2G"]
     if "KELVIN" in os.environ:
         command += ["--vmm", os.environ["KELVIN"]]

@@ -4,12 +4,11 @@
 snapshot=on, flushes, and reads the same back; the stores hold what it wrote, and the snapshot's image nothing of it."""
 import hashlib
 import os
-import random
 import shutil
 import subprocess
 import sys
-import time
 
+import backends
 import guest
 
 COMMANDS = """
@@ -26,24 +25,6 @@ done
 """
 WRITTEN = 96 * 65536
 SIZE = 16 << 20
-
-
-def start_tgt(folder, store):
-    """A target on a free port; returns the process, the control port and the disk's URL."""
-    port, control, name = random.randrange(20000, 50000), random.randrange(100, 30000), "iqn.2026-01.test:boot"
-    process = subprocess.Popen(["tgtd", "-f", "-C", str(control), "--iscsi", f"portal=127.0.0.1:{port}"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
-    steps = (["--mode", "target", "--op", "new", "--tid", "1", "-T", name],
-             ["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", store],
-             ["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"])
-    for step in steps:
-        for _ in range(300):
-            if subprocess.run(["tgtadm", "-C", str(control), "--lld", "iscsi", *step], stderr=subprocess.DEVNULL, check=False).returncode == 0:
-                break
-            time.sleep(0.1)
-        else:
-            raise guest.GuestFailed("tgtd does not take " + " ".join(step))
-    return process, f"iscsi://127.0.0.1:{port}/{name}/1"
 
 
 def head_sum(path):
@@ -65,8 +46,9 @@ def main():
     subprocess.run(["qemu-img", "create", "-q", "-f", "qed", paths["qed"], str(SIZE)], check=True)
     servers = [subprocess.Popen(["nbdkit", "-f", "-U", paths["socket"], "file", paths["nbd"]])]
     try:
-        process, url = start_tgt(folder, paths["iscsi"])
-        servers.append(process)
+        tgt = backends.Tgt(folder)
+        servers.append(tgt.process)
+        url = tgt.add(paths["iscsi"])
         args = ["-object", "iothread,id=io", "-drive", f"file={paths['qed']},if=virtio,format=qed,cache=none",
                 "-blockdev", f"driver=nbd,node-name=store,server.type=unix,server.path={paths['socket']}",
                 "-blockdev", "driver=raw,file=store,node-name=disk", "-device", "virtio-blk-pci,drive=disk,iothread=io",

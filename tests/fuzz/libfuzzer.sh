@@ -75,4 +75,4 @@ seeds=$top/tests/fuzz/seeds/$target
 # libiscsi and libnbd keep a little after a failed login; what is ours is looked for in the image targets. A machine (qmp) is
 # not all in memory that the leak detector knows; the test fuzz-qmp destroys it and looks then.
 case $target in nbd | iscsi | qmp) set -- -detect_leaks=0 "$@"; export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ;; esac
-exec "$program" -max_total_time="$seconds" -max_len=$longest -entropic=0 -timeout=60 -rss_limit_mb=1500 -artifact_prefix="$out/$target-" "$@" "$corpus"
+exec "$program" -max_total_time="$seconds" -max_len=$longest -entropic=0 -timeout=180 -rss_limit_mb=1500 -artifact_prefix="$out/$target-" "$@" "$corpus"

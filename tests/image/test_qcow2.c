@@ -398,6 +398,114 @@ static void test_backing_names(void **state)
 	assert_non_null(strstr(err.msg, "more than"));
 }
 
+/* A discarded cluster of an overlay reads as zeros where the format can say so, else as the backing file; and a host
+ * cluster that was given back is used again. */
+static void test_discarded_overlay(void **state)
+{
+	uint8_t buf[512];
+
+	must(shell("qemu-img create -f raw s.raw 1M && qemu-io -f raw -c 'write -P 0xaa 0 1M' s.raw"), "create");
+	for (int v3 = 0; v3 < 2; v3++) {
+		must(shell("qemu-img create -f qcow2 -o compat=%s -b s.raw -F raw o.qcow2", v3 ? "1.1" : "0.10"),
+		     "overlay");
+		for (unsigned allocated = 0; allocated < 2; allocated++) {
+			struct block_node *n = open_node("o.qcow2", "discard=unmap");
+			const uint64_t at = (1 + allocated) * 65536;
+			memset(buf, 0x55, 512);
+			if (allocated)
+				assert_int_equal(run(n, BLOCK_WRITE, 0, at, buf, 512), 0);
+			assert_int_equal(run(n, BLOCK_DISCARD, 0, at, NULL, 65536), 0);
+			assert_int_equal(run(n, BLOCK_READ, 0, at, buf, 512), 0);
+			assert_int_equal(buf[0], v3 ? 0 : 0xaa);
+			/* The rest of the cluster comes from what was read there, not from below. */
+			memset(buf, 0x66, 512);
+			assert_int_equal(run(n, BLOCK_WRITE, 0, at + 512, buf, 512), 0);
+			assert_int_equal(run(n, BLOCK_READ, 0, at + 1024, buf, 512), 0);
+			assert_int_equal(buf[511], v3 ? 0 : 0xaa);
+			drive_close_all();
+			must(shell("qemu-img check o.qcow2"), "check");
+		}
+	}
+}
+
+/* Options of the header survive any use; a dirty image is repaired by a writer and left alone by a reader. */
+static void test_header_survives(void **state)
+{
+	uint8_t buf[512] = {1};
+
+	must(
+	    shell("qemu-img create -f qcow2 -o lazy_refcounts=on l.qcow2 8M; qemu-io -c 'write 0 1M' -c abort l.qcow2; "
+		  "test $(od -An -tx1 -j79 -N1 l.qcow2) = 01"),
+	    "a killed QEMU leaves the dirty bit");
+	open_node("l.qcow2", "readonly=on");
+	drive_close_all();
+	must(shell("test $(od -An -tx1 -j79 -N1 l.qcow2) = 01"), "a reader leaves it");
+	assert_int_equal(run(open_node("l.qcow2", "cache=none"), BLOCK_WRITE, 0, 2 * MIB, buf, 512), 0);
+	drive_close_all();
+	must(shell("test $(od -An -tx1 -j79 -N1 l.qcow2) = 00 && test $(od -An -tx1 -j87 -N1 l.qcow2) = 01 && "
+		   "qemu-img check l.qcow2 && qemu-io -r -c 'read 0 1M' l.qcow2"),
+	     "a writer repairs, and lazy_refcounts stays");
+}
+
+/* A backing file whose format the image does not tell: raw is said aloud, another one refused. */
+static void test_unnamed_format(void **state)
+{
+	static const char strip[] = "python3 -c \"b = open('o.qcow2', 'rb').read(); "
+				    "open('o.qcow2', 'wb').write(b.replace(bytes.fromhex('e2792aca'), b'none', 1))\"";
+	struct err err = {0};
+
+	must(shell("qemu-img create -f raw f.raw 1M && qemu-img create -f qcow2 f.qcow2 1M && "
+		   "qemu-img create -f qcow2 -b f.raw -F raw o.qcow2 && %s && "
+		   "! qemu-img info o.qcow2 | grep 'backing file format'",
+		   strip),
+	     "create");
+	open_node("o.qcow2", "cache=none");
+	drive_close_all();
+	/* What its guest could have written there. */
+	must(shell("cp f.qcow2 f.raw"), "cp");
+	assert_null(try_open("o.qcow2", "cache=none", &err));
+	assert_non_null(strstr(err.msg, "does not say which format"));
+}
+
+/* The host lost the end of the file: what is there is read, the rest is zeros, and check says so. */
+static void test_cut_image(void **state)
+{
+	uint8_t buf[512];
+	struct block_node *n;
+
+	must(shell("qemu-img create -f qcow2 t.qcow2 16M && qemu-io -c 'write -P 9 0 8M' t.qcow2 && truncate -s 4M "
+		   "t.qcow2; "
+		   "qemu-img check t.qcow2; test $? = 2"),
+	     "create");
+	n = open_node("t.qcow2", "cache=none");
+	assert_int_equal(run(n, BLOCK_READ, 0, 65536, buf, 512), 0);
+	assert_int_equal(buf[0], 9);
+	assert_int_equal(run(n, BLOCK_READ, 0, 7 * MIB, buf, 512), 0);
+	assert_int_equal(buf[0], 0);
+	drive_close_all();
+}
+
+/* Nobody writes to what a running machine has under it; the names in an image are files and nothing else. */
+static void test_chain_locks(void **state)
+{
+	struct err err = {0};
+
+	must(shell("qemu-img create -f qcow2 k.qcow2 1M && qemu-img create -f qcow2 -b k.qcow2 -F qcow2 o.qcow2"),
+	     "create");
+	open_node("o.qcow2", "cache=none");
+	must(shell("! qemu-io -c 'write 0 512' k.qcow2 && ! qemu-io -c 'write 0 512' o.qcow2 && ! qemu-img info "
+		   "o.qcow2 && "
+		   "! qemu-io -s -c 'read 0 512' o.qcow2 && qemu-io -r -c 'read 0 512' k.qcow2 && qemu-img info -U "
+		   "o.qcow2"),
+	     "locks");
+	drive_close_all();
+	must(shell("qemu-io -c 'write 0 512' k.qcow2 && qemu-img rebase -u -F raw -b "
+		   "'json:{\"driver\":\"file\",\"filename\":\"/etc/passwd\"}' o.qcow2"),
+	     "afterwards");
+	assert_null(try_open("o.qcow2", "readonly=on", &err));
+	assert_non_null(strstr(err.msg, "names a protocol"));
+}
+
 /* An external data file: only the one that is named on opening. */
 static void test_data_file(void **state)
 {
@@ -584,9 +692,11 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(test_read_matrix),    TEST(test_write_matrix),	 TEST(test_overlay_matrix),
-	    TEST(test_larger_overlay), TEST(test_backing_names), TEST(test_headers),
-	    TEST(test_damaged_tables), TEST(test_data_file),	 TEST(test_caches),
+	    TEST(test_read_matrix),	  TEST(test_write_matrix),    TEST(test_overlay_matrix),
+	    TEST(test_larger_overlay),	  TEST(test_backing_names),   TEST(test_headers),
+	    TEST(test_damaged_tables),	  TEST(test_data_file),	      TEST(test_caches),
+	    TEST(test_discarded_overlay), TEST(test_header_survives), TEST(test_unnamed_format),
+	    TEST(test_cut_image),	  TEST(test_chain_locks),
 	};
 	if (system("command -v qemu-img >/dev/null") != 0)
 		return 77; /* skipped: nothing to compare with */

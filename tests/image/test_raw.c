@@ -561,6 +561,35 @@ static void test_bad_options(void **state)
 	expect_error("format=raw", "Unknown protocol 'foo'");
 }
 
+/* A file system without O_DIRECT: file, reason and remedy in one line. */
+static void test_no_direct_io(void **state)
+{
+	char folder[40], cmd[200];
+
+	snprintf(folder, sizeof(folder), "%s/ramfs", dir);
+	snprintf(cmd, sizeof(cmd), "mkdir %s && mount -t ramfs ramfs %s 2>/dev/null", folder, folder);
+	if (system(cmd) != 0)
+		skip(); /* not root */
+	snprintf(path, sizeof(path), "%s/a.raw", folder);
+	snprintf(cmd, sizeof(cmd), "truncate -s 1M %s", path);
+	assert_int_equal(system(cmd), 0);
+	for (int i = 0; i < 2; i++) {
+		struct err err = {0};
+		char text[200];
+		snprintf(text, sizeof(text), "if=none,id=d,format=raw,file=%s,cache=%s", path,
+			 i ? "directsync" : "none");
+		if (drive_create(text, loop, &err) || !strstr(err.msg, "O_DIRECT") || !strstr(err.msg, "cache=") ||
+		    !strstr(err.msg, path)) {
+			snprintf(cmd, sizeof(cmd), "umount %s", folder);
+			fail_msg("'%s' (%d)", err.msg, system(cmd));
+		}
+	}
+	open_node("format=raw,cache=writeback");
+	drive_close_all();
+	snprintf(cmd, sizeof(cmd), "umount %s", folder);
+	assert_int_equal(system(cmd), 0);
+}
+
 static void test_cache_table(void **state)
 {
 	static const struct {
@@ -656,7 +685,7 @@ int main(void)
 	    TEST(test_random),	      TEST(test_random_4k_device), TEST(test_odd_size),	   TEST(test_bounds),
 	    TEST(test_discard_frees), TEST(test_detect_zeroes),	   TEST(test_probed_raw),  TEST(test_locks),
 	    TEST(test_locks_of_qemu), TEST(test_fall_back),	   TEST(test_bad_options), TEST(test_cache_table),
-	    TEST(test_drive_names),
+	    TEST(test_drive_names),   TEST(test_no_direct_io),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
