@@ -304,7 +304,8 @@ def main():
         try:
             verdict = run_cells(opts, kernel, disks, folder)
         except guest.GuestFailed as e:
-            verdict = dict.fromkeys(names, "FAILED: " + str(e))
+            print(e)
+            verdict = dict.fromkeys(names, "FAILED: " + str(e).split("\n", maxsplit=1)[0])
         with open(opts.log, "a", encoding="utf-8") as log:
             for name in names:
                 first = verdict[name].split("\n")[0]
