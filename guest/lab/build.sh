@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # build: busybox from Debian's source package, whose build works like the kernel's; the sources are on the disk.
+export LAB_TITLE="building busybox"
 make_fs
 tar xf "$LAB_DIR/source.tar" -C "$dir"
 cd "$dir"/busybox-*

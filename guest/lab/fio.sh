@@ -4,6 +4,14 @@ for job in $P_jobs; do
 	kind=${job%%:*} rest=${job#*:}
 	bs=${rest%%:*} depth=${rest##*:}
 	case $kind in read | write) name=seq$kind ;; *) name=$kind ;; esac
+	case $kind in
+	read) LAB_TITLE="sequential reads" ;;
+	write) LAB_TITLE="sequential writes" ;;
+	randread) LAB_TITLE="random reads" ;;
+	randwrite) LAB_TITLE="random writes" ;;
+	*) LAB_TITLE=$kind ;;
+	esac
+	export LAB_TITLE="$LAB_TITLE of $bs, $depth at a time"
 	drop_caches
 	# fio itself is read from its disk now, not while it is measured.
 	fio --name=warm --ioengine=null --rw="$kind" --size=64k >/dev/null

@@ -28,7 +28,7 @@ struct work {
 	unsigned blocks;
 	double alpha;
 	json_t *doc;
-	const char *metric;
+	const char *metric, *title;
 	bool higher;
 	const char *unit;
 };
@@ -52,6 +52,21 @@ unsigned analyse_complete_blocks(const struct journal *j)
 				return block;
 }
 
+/* What people call it: of "phase:part" the phase's title, and the part. */
+static char *title_of(json_t *metrics, const char *name)
+{
+	const char *colon = strchr(name, ':');
+	char *phase = paths_text("%.*s", colon ? (int)(colon - name) : (int)strlen(name), name), *text;
+	const char *title = phase ? json_string_value(json_object_get(json_object_get(metrics, phase), "title")) : NULL;
+
+	text = paths_text("%s%s%s", title ? title : phase ? phase : "", colon ? ", " : "", colon ? colon + 1 : "");
+	free(phase);
+	for (char *p = text; p && *p; p++)
+		if (*p == '_')
+			*p = ' ';
+	return text;
+}
+
 /* Names of the metrics to judge, with unit and direction from the first trial that has them. */
 static json_t *metric_list(const struct work *w)
 {
@@ -72,10 +87,14 @@ static json_t *metric_list(const struct work *w)
 			json_array_foreach(list, k, o) {
 				have |= !strcmp(json_string_value(json_object_get(o, "name")), name);
 			}
-			if (wanted && !have)
-				json_array_append_new(list, json_pack("{s:s,s:O,s:O}", "name", name, "unit",
-								      json_object_get(m, "unit"), "better",
-								      json_object_get(m, "better")));
+			if (!wanted || have)
+				continue;
+			char *title = title_of(json_object_get(trial, "metrics"), name);
+			json_array_append_new(list, json_pack("{s:s,s:s,s:O,s:O}", "name", name, "title",
+							      title && *title ? title : name, "unit",
+							      json_object_get(m, "unit"), "better",
+							      json_object_get(m, "better")));
+			free(title);
 		}
 	}
 	return list;
@@ -325,21 +344,21 @@ static char *sentence(const struct work *w, json_t *o, const char *what, const c
 
 	if (!strcmp(verdict, "less") || !strcmp(verdict, "more")) {
 		char *words = difference_words(w, ratio);
-		text = paths_text("%s: %s %s %s (%s)", w->metric, what, words ? words : "", base, range ? range : "");
+		text = paths_text("%s: %s %s %s (%s)", w->title, what, words ? words : "", base, range ? range : "");
 		free(words);
 	} else if (!strcmp(verdict, "same")) {
-		text = paths_text("%s: no measurable difference between %s and %s (less than %.3g %%; %s)", w->metric,
+		text = paths_text("%s: no measurable difference between %s and %s (less than %.3g %%; %s)", w->title,
 				  what, base, tolerance, range ? range : "");
 	} else if (json_is_number(least) && json_number_value(least) < 10) {
 		/* What the decision is made by, over all comparisons: it holds zero. */
 		free(range);
 		range = percent_range(get_interval(o, "ci_joint"));
 		text = paths_text("%s: cannot tell %s from %s (%s; a difference under %.0f %% would be missed)",
-				  w->metric, what, base, range ? range : "", (json_number_value(least) - 1) * 100);
+				  w->title, what, base, range ? range : "", (json_number_value(least) - 1) * 100);
 	} else {
 		text = paths_text(
-		    "%s: cannot tell %s from %s (too few repetitions, or too unsteady ones, to say anything)",
-		    w->metric, what, base);
+		    "%s: cannot tell %s from %s (too few repetitions, or too unsteady ones, to say anything)", w->title,
+		    what, base);
 	}
 	free(range);
 	return text;
@@ -365,6 +384,7 @@ static void say(const struct work *w, json_t *o, const char *what, const char *b
 		if (json_object_get(o, "factor"))
 			json_object_set(v, "factor", json_object_get(o, "factor"));
 		json_object_set_new(v, "metric", json_string(w->metric));
+		json_object_set_new(v, "title", json_string(w->title));
 		json_object_set_new(v, "what", json_string(what));
 		json_object_set_new(v, "base", json_string(base));
 		json_object_set_new(v, "verdict", json_string(verdict));
@@ -464,8 +484,8 @@ static json_t *metric_json(struct work *w, struct families *f)
 		}
 	}
 	family_add(&f->noise, noise, compare(w, reference, &m->cell[m->twin]));
-	return json_pack("{s:s,s:s,s:s,s:o,s:o,s:o}", "name", w->metric, "unit", w->unit, "better",
-			 w->higher ? "higher" : "lower", "cells", cells, "effects", effects, "noise", noise);
+	return json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:o}", "name", w->metric, "title", w->title, "unit", w->unit,
+			 "better", w->higher ? "higher" : "lower", "cells", cells, "effects", effects, "noise", noise);
 }
 
 static void use_metric(struct work *w, json_t *m)
@@ -473,6 +493,7 @@ static void use_metric(struct work *w, json_t *m)
 	const char *better = json_string_value(json_object_get(m, "better"));
 
 	w->metric = json_string_value(json_object_get(m, "name"));
+	w->title = json_string_value(json_object_get(m, "title"));
 	w->unit = json_string_value(json_object_get(m, "unit"));
 	w->higher = better && !strcmp(better, "higher");
 }

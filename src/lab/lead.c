@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * For a reader in a hurry: for each factor, which level is best in how many of the measurements, or that there is no
- * difference, or that there is no answer yet and why. A level is best in a measurement when the comparisons say so: it
- * is better than the base and no other is better still, or it is the base and all others are worse. Main thread.
+ * difference, or that there is no answer yet and why; then the guest beside the host. A level is best in a measurement
+ * when the comparisons say so: it is better than the base and no other is better still, or it is the base and all
+ * others are worse. Main thread.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "base/util.h"
 #include "lab/analyse.h"
 #include "lab/paths.h"
+#include "lab/words.h"
 
 static const char *text_of(json_t *o, const char *key)
 {
@@ -126,34 +128,64 @@ static double noise_percent(json_t *doc)
 	return (exp(most) - 1) * 100;
 }
 
+/* "disk bus (drive.if)" */
+static char *name_of(const char *factor)
+{
+	const char *word = words_for(factor);
+
+	return word ? paths_text("%s (%s)", word, factor) : strdup(factor);
+}
+
+static void add_line(json_t *list, char *text, char *hint)
+{
+	/* A sentence begins with a capital letter, also with a setting's name in front. */
+	if (text && text[0] >= 'a' && text[0] <= 'z')
+		text[0] = (char)(text[0] - 'a' + 'A');
+	json_array_append_new(list, json_pack("{s:s,s:s}", "text", text ? text : "", "hint", hint ? hint : ""));
+	free(text);
+	free(hint);
+}
+
+/* The statement, and why, where that is known. */
+static char *with_reason(const char *before, json_t *v)
+{
+	json_t *why = json_object_get(v, "why");
+
+	return paths_text("%s%s%s%s", before, text_of(v, "text"),
+			  !why					       ? ""
+			  : json_is_true(json_object_get(why, "sure")) ? ", because "
+								       : ", probably because ",
+			  text_of(why, "text"));
+}
+
 static void say_factor(json_t *doc, const char *factor, json_t *list)
 {
 	struct tally t = {.best = json_object()};
 	json_t *m, *v;
 	size_t i;
-	char *text, *hint = NULL;
+	char *text, *hint = NULL, *name = name_of(factor);
 
 	json_array_foreach(json_object_get(doc, "metrics"), i, m) {
 		tally_metric(&t, m, factor);
 	}
 	v = largest(doc, factor, true);
 	if (!t.measured) {
-		text = paths_text("%s: nothing was measured for its levels", factor);
+		text = paths_text("%s: nothing was measured for its levels", name);
 	} else if (json_object_size(t.best)) {
 		char *who = winners(&t);
-		text = paths_text("%s: %s%s", factor, who ? who : "", t.unknown ? "; the others are undecided" : "");
+		text = paths_text("%s: %s%s", name, who ? who : "", t.unknown ? "; the others are undecided" : "");
 		free(who);
 	} else if (v) {
-		text = paths_text("%s matters, but its best level is undecided", factor);
+		text = paths_text("%s matters, but its best level is undecided", name);
 	} else if (t.same == t.measured) {
-		text = paths_text("%s makes no measurable difference", factor);
+		text = paths_text("%s makes no measurable difference", name);
 	} else if (json_integer_value(json_object_get(doc, "blocks")) < 2) {
-		text = paths_text("%s: no answer yet, every cell ran only once", factor);
+		text = paths_text("%s: no answer yet, every cell ran only once", name);
 		hint =
 		    strdup("How much of a difference is chance shows only when it is measured again: give it a larger "
 			   "budget, or a quieter machine");
 	} else {
-		text = paths_text("%s: no answer yet, the measurements vary too much", factor);
+		text = paths_text("%s: no answer yet, the measurements vary too much", name);
 		v = largest(doc, factor, false);
 		const char *what = text_of(v, "what"), *base = text_of(v, "base");
 		double noise = noise_percent(doc);
@@ -164,15 +196,55 @@ static void say_factor(json_t *doc, const char *factor, json_t *list)
 			hint = paths_text(
 			    "Widest apart are %s and %s in %s, but that may be chance%s. A quieter machine or "
 			    "more repetitions would tell",
-			    what, base, text_of(v, "metric"), same ? same : "");
+			    what, base, text_of(v, "title"), same ? same : "");
 		free(same);
 	}
 	if (v && !hint)
-		hint = paths_text("Largest difference: %s", text_of(v, "text"));
-	json_array_append_new(list, json_pack("{s:s,s:s}", "text", text ? text : "", "hint", hint ? hint : ""));
-	free(text);
-	free(hint);
+		hint = with_reason("Largest difference: ", v);
+	add_line(list, text, hint);
+	free(name);
 	json_decref(t.best);
+}
+
+/* The reference cell beside the host: in how many measurements it is slower, as good, better. */
+static void say_host(json_t *doc, json_t *list)
+{
+	static const char *const kinds[] = {"worse", "better", "same", "unknown"};
+	static const char *const phrases[] = {"the host is better", "the guest is better",
+					      "there is no measurable difference", "there is no answer yet"};
+	size_t count[ARRAY_SIZE(kinds)] = {0}, n = 0, i;
+	json_t *v, *worst = NULL;
+	const char *what = "";
+	double most = 0;
+
+	json_array_foreach(json_object_get(doc, "verdict"), i, v) {
+		if (strcmp(text_of(v, "kind"), "host"))
+			continue;
+		double size = fabs(log(json_number_value(json_object_get(v, "ratio"))));
+		n++;
+		what = text_of(v, "what");
+		for (size_t k = 0; k < ARRAY_SIZE(kinds); k++)
+			count[k] += !strcmp(text_of(v, "judgement"), kinds[k]);
+		if (!strcmp(text_of(v, "judgement"), "worse") && size > most) {
+			most = size;
+			worst = v;
+		}
+	}
+	if (!n)
+		return;
+	char *text = paths_text("Beside the host (%s):", what);
+	bool first = true;
+	for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+		if (!count[k])
+			continue;
+		char *more = count[k] == n
+				 ? paths_text("%s %s%s", text, phrases[k], n > 1 ? " in all measurements" : "")
+				 : paths_text("%s%s %s in %zu of %zu", text, first ? "" : ",", phrases[k], count[k], n);
+		free(text);
+		text = more;
+		first = false;
+	}
+	add_line(list, text, worst ? with_reason("Largest loss: ", worst) : NULL);
 }
 
 void lead_say(json_t *doc, const struct experiment *e)
@@ -185,5 +257,6 @@ void lead_say(json_t *doc, const struct experiment *e)
 		if (json_array_size(levels) > 1)
 			say_factor(doc, factor, list);
 	}
+	say_host(doc, list);
 	json_object_set_new(doc, "lead", list);
 }

@@ -51,7 +51,7 @@ static void script(json_t *m, const char *terminal, const char *output, struct t
 	textbuf_printf(
 	    out, ")\nset grid xtics lc rgb '" INK "' lw 0.2\nset yrange [0.4:%zu.6]\nset xrange [0:*]\nset xlabel ", n);
 	char *label =
-	    paths_text("%s (%s, %s is better)", json_string_value(json_object_get(m, "name")),
+	    paths_text("%s (%s, %s is better)", json_string_value(json_object_get(m, "title")),
 		       json_string_value(json_object_get(m, "unit")), json_string_value(json_object_get(m, "better")));
 	quoted(out, label ? label : "");
 	free(label);

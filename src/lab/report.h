@@ -19,6 +19,13 @@ void report_html(json_t *a, const struct journal *j, struct textbuf *out);
 const char *report_because(json_t *why);
 /* False for an interval so wide that its ends say nothing; reports print a question mark. */
 bool report_useful(json_t *ci);
+/* Four digits, and never an exponent where a person would not write one. */
+struct report_figure {
+	char text[32];
+};
+struct report_figure report_figure(double v);
+/* What people call a phase: its metric's title. */
+const char *report_title(json_t *a, const char *phase);
 /* For HTML. */
 void report_escape(struct textbuf *out, const char *text);
 /* report_costs.c: what each cell cost. */

@@ -90,7 +90,7 @@ void report_costs_html(json_t *a, struct textbuf *out)
 		if (!json_array_size(json_object_get(p, "cells")))
 			continue;
 		textbuf_printf(out, "<section class=costs><h3>");
-		report_escape(out, text_of(p, "phase"));
+		report_escape(out, report_title(a, text_of(p, "phase")));
 		textbuf_printf(out, "</h3>\n");
 		html_table(p, true, out);
 		html_table(p, false, out);
@@ -114,7 +114,7 @@ void report_costs_text(json_t *a, struct textbuf *out)
 	json_array_foreach(json_object_get(a, "costs"), i, p) {
 		if (!json_array_size(json_object_get(p, "cells")))
 			continue;
-		textbuf_printf(out, "\nCosts of %s, %s\n", text_of(p, "phase"),
+		textbuf_printf(out, "\nCosts of %s, %s\n", report_title(a, text_of(p, "phase")),
 			       !strcmp(text_of(p, "per"), "request") ? "for each request" : "for the whole phase");
 		json_array_foreach(json_object_get(p, "cells"), k, c) {
 			const char *separator = "  ", *last = NULL;

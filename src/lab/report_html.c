@@ -40,6 +40,9 @@ static const char style[] =
     "th,td{text-align:left;padding:.35rem .7rem .35rem 0;border-bottom:1px solid var(--line);vertical-align:top}"
     "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.plot "
     "svg{max-width:100%;height:auto;color:var(--ink)}"
+    ".glance "
+    ".ref{font-weight:700}td.better,span.better{color:var(--good)}td.worse,span.worse{color:var(--bad)}td.dim{color:"
+    "var(--dim)}td.n,th.n{white-space:nowrap}.glance th.n{white-space:normal}"
     ".failed{color:var(--bad)}code,pre{font:0.9em ui-monospace,monospace;overflow-wrap:anywhere;white-space:pre-wrap}"
     "pre{background:var(--soft);padding:.8rem}";
 
@@ -130,7 +133,7 @@ static void html_unknown(json_t *a, struct textbuf *out)
 		if (strcmp(text_of(v, "verdict"), "unknown"))
 			continue;
 		textbuf_printf(out, "<tr><td>");
-		report_escape(out, text_of(v, "metric"));
+		report_escape(out, text_of(v, "title"));
 		textbuf_printf(out, "<td>");
 		report_escape(out, text_of(v, "what"));
 		textbuf_printf(out, "<td>");
@@ -145,6 +148,54 @@ static void html_unknown(json_t *a, struct textbuf *out)
 	textbuf_printf(out, "</table></div>\n");
 }
 
+/* One row a cell, one column a measurement; the colour is the verdict against the reference. */
+static void html_glance(json_t *a, struct textbuf *out)
+{
+	json_t *metrics = json_object_get(a, "metrics"), *rows = json_object_get(json_array_get(metrics, 0), "cells"),
+	       *m, *c;
+	size_t i, k;
+
+	if (!json_array_size(rows))
+		return;
+	textbuf_printf(out,
+		       "<h3>At a glance</h3>\n<div class=scroll><table class=glance><thead><tr><th>mean of %d runs",
+		       (int)json_integer_value(json_object_get(a, "blocks")));
+	json_array_foreach(metrics, i, m) {
+		textbuf_printf(out, "<th class=n>");
+		report_escape(out, text_of(m, "title"));
+		textbuf_printf(out, "<br><span class=dim>");
+		report_escape(out, text_of(m, "unit"));
+		textbuf_printf(out, ", %s is better</span>", text_of(m, "better"));
+	}
+	textbuf_printf(out, "</tr></thead>\n");
+	json_array_foreach(rows, k, c) {
+		if (!strcmp(text_of(c, "kind"), "twin"))
+			continue;
+		textbuf_printf(out, "<tr><td>");
+		report_escape(out, text_of(c, "label"));
+		json_array_foreach(metrics, i, m) {
+			json_t *cell = json_array_get(json_object_get(m, "cells"), k),
+			       *mean = json_object_get(cell, "mean");
+			const char *verdict = text_of(json_object_get(cell, "to_reference"), "verdict");
+			bool reference = !strcmp(text_of(cell, "kind"), "reference"),
+			     good = !strcmp(verdict, "more") == !strcmp(text_of(m, "better"), "higher");
+			textbuf_printf(out, "<td class='n %s'>",
+				       reference			    ? "ref"
+				       : is_one_of(verdict, "less", "more") ? (good ? "better" : "worse")
+				       : !strcmp(verdict, "unknown")	    ? "dim"
+									    : "");
+			textbuf_printf(out, "%s%s",
+				       json_is_number(mean) ? report_figure(json_number_value(mean)).text : "failed",
+				       !strcmp(verdict, "unknown") && json_is_number(mean) ? " ?" : "");
+		}
+		textbuf_printf(out, "</tr>\n");
+	}
+	textbuf_printf(
+	    out, "</table></div>\n<p class=dim><small><b>Bold</b>: the reference. <span class=better>Green</span>: "
+		 "better than it, <span class=worse>red</span>: worse, both beyond chance; grey with a question "
+		 "mark: cannot be told from it yet.</small></p>\n");
+}
+
 static void html_verdict(json_t *a, struct textbuf *out)
 {
 	static const struct {
@@ -155,7 +206,8 @@ static void html_verdict(json_t *a, struct textbuf *out)
 
 	textbuf_printf(out, "<h2>Verdict</h2>\n");
 	html_lead(a, out);
-	textbuf_printf(out, "<ul class=verdict>\n");
+	html_glance(a, out);
+	textbuf_printf(out, "<h3>Each comparison</h3>\n<ul class=verdict>\n");
 	json_array_foreach(json_object_get(a, "verdict"), i, v) {
 		unknown += !strcmp(text_of(v, "verdict"), "unknown");
 		if (!strcmp(text_of(v, "verdict"), "unknown"))
@@ -198,12 +250,13 @@ static void html_interval(struct textbuf *out, json_t *v, json_t *ci)
 {
 	if (!json_is_number(v))
 		return;
-	textbuf_printf(out, "%.4g", json_number_value(v));
+	textbuf_printf(out, "%s", report_figure(json_number_value(v)).text);
 	if (!report_useful(ci))
 		textbuf_printf(out, " <span class=dim>?</span>");
 	else if (json_is_number(json_array_get(ci, 0)))
-		textbuf_printf(out, " <span class=dim>%.4g–%.4g</span>", json_number_value(json_array_get(ci, 0)),
-			       json_number_value(json_array_get(ci, 1)));
+		textbuf_printf(out, " <span class=dim>%s–%s</span>",
+			       report_figure(json_number_value(json_array_get(ci, 0))).text,
+			       report_figure(json_number_value(json_array_get(ci, 1))).text);
 }
 
 static void html_metric(json_t *m, struct textbuf *out)
@@ -218,7 +271,7 @@ static void html_metric(json_t *m, struct textbuf *out)
 	}
 
 	textbuf_printf(out, "<section><h3>");
-	report_escape(out, text_of(m, "name"));
+	report_escape(out, text_of(m, "title"));
 	textbuf_printf(out, " <span class=dim>");
 	report_escape(out, text_of(m, "unit"));
 	textbuf_printf(out, ", %s is better</span></h3>\n<div class=plot>", text_of(m, "better"));

@@ -23,16 +23,35 @@ bool report_useful(json_t *ci)
 	return !(low > 0 && high > 100 * low);
 }
 
+struct report_figure report_figure(double v)
+{
+	struct report_figure f;
+
+	snprintf(f.text, sizeof(f.text), fabs(v) >= 1000 && fabs(v) < 1e9 ? "%.0f" : "%.4g", v);
+	return f;
+}
+
+const char *report_title(json_t *a, const char *phase)
+{
+	json_t *m;
+	size_t i;
+
+	json_array_foreach(json_object_get(a, "metrics"), i, m) {
+		if (!strcmp(text_of(m, "name"), phase))
+			return text_of(m, "title");
+	}
+	return phase;
+}
+
 /* "12.3 [11.9, 12.8]" with the digits the size asks for. */
 static void interval_text(struct textbuf *out, double v, json_t *ci)
 {
+	textbuf_printf(out, "%s", report_figure(v).text);
 	if (!report_useful(ci))
-		textbuf_printf(out, "%.4g [?]", v);
+		textbuf_printf(out, " [?]");
 	else if (json_is_number(json_array_get(ci, 0)))
-		textbuf_printf(out, "%.4g [%.4g, %.4g]", v, json_number_value(json_array_get(ci, 0)),
-			       json_number_value(json_array_get(ci, 1)));
-	else
-		textbuf_printf(out, "%.4g", v);
+		textbuf_printf(out, " [%s, %s]", report_figure(json_number_value(json_array_get(ci, 0))).text,
+			       report_figure(json_number_value(json_array_get(ci, 1))).text);
 }
 
 static void pad(struct textbuf *out, size_t start, size_t width)
@@ -50,7 +69,7 @@ static void metric_text(json_t *m, struct textbuf *out)
 		wide = MAX(wide, MIN(strlen(text_of(c, "label")), 76u));
 	}
 
-	textbuf_printf(out, "\n%s (%s, %s is better)\n", text_of(m, "name"), text_of(m, "unit"), text_of(m, "better"));
+	textbuf_printf(out, "\n%s (%s, %s is better)\n", text_of(m, "title"), text_of(m, "unit"), text_of(m, "better"));
 	textbuf_printf(out, "  %-*s %3s  %-26s %-9s %-26s %s\n", (int)wide, "cell", "n", "mean [95 % interval]",
 		       "median", "to the reference", "to the host");
 	json_array_foreach(json_object_get(m, "cells"), i, c) {
@@ -63,7 +82,7 @@ static void metric_text(json_t *m, struct textbuf *out)
 		}
 		interval_text(out, json_number_value(json_object_get(c, "mean")), json_object_get(c, "ci"));
 		pad(out, start, wide + 35);
-		textbuf_printf(out, "%-9.4g ", json_number_value(json_object_get(c, "median")));
+		textbuf_printf(out, "%-9s ", report_figure(json_number_value(json_object_get(c, "median"))).text);
 		start = out->len;
 		json_t *r = json_object_get(c, "to_reference"), *h = json_object_get(c, "to_host");
 		if (json_is_number(json_object_get(r, "ratio")))

@@ -344,10 +344,12 @@ static void on_metric(struct trial *t, json_t *o)
 		fail(t, "failed", "the workload reported %g for '%.100s', which is no measurement", value, name);
 		return;
 	}
-	json_object_set_new(t->metrics, name,
-			    json_pack("{s:f,s:s,s:s}", "value", value, "unit",
-				      json_is_string(unit) ? json_string_value(unit) : "s", "better",
-				      json_is_string(better) ? json_string_value(better) : "lower"));
+	json_t *m =
+	    json_pack("{s:f,s:s,s:s}", "value", value, "unit", json_is_string(unit) ? json_string_value(unit) : "s",
+		      "better", json_is_string(better) ? json_string_value(better) : "lower");
+	if (json_is_string(json_object_get(o, "title")))
+		json_object_set(m, "title", json_object_get(o, "title"));
+	json_object_set_new(t->metrics, name, m);
 }
 
 static void on_done(struct trial *t, json_t *o)

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-VERDICT = ["analyse.c", "why.c", "costs.c", "stats.c", "planted.c", "report_text.c", "report_html.c", "report_costs.c", "plot.c"]
+VERDICT = ["analyse.c", "why.c", "lead.c", "costs.c", "stats.c", "planted.c", "report_text.c", "report_html.c", "report_costs.c", "plot.c"]
 
 
 def names(top):
