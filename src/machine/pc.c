@@ -221,8 +221,8 @@ static int pc_add_ram(struct vm *vm, struct err *err)
 	struct ram_config ram = vm->cfg->ram;
 	int r;
 
-	/* With a path the user says who shares it. */
-	ram.share |= vm->accel->wants_shared_ram && !ram.path;
+	/* With a path the user says who shares it; the host merges pages of private memory only. */
+	ram.share |= vm->accel->wants_shared_ram && !ram.path && !ram.merge;
 
 	if (size < PC_MIN_RAM)
 		return err_set(err, -EINVAL, "-m: the pc board needs at least %llu MiB", PC_MIN_RAM / MIB);

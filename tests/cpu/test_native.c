@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "cpu/soft/native.h"
@@ -421,6 +422,7 @@ static void test_killed(void **state)
 	assert_int_equal(run(g), NATIVE_STEP); /* in a new one */
 	assert_int_equal(g->c->n_native[NATIVE_STAT_PROCESSES], 2);
 	/* While nothing is in it. */
+	assert_true(g->c->native->ctx[0].proc.pid > 0); /* 0 would be all of us */
 	kill(g->c->native->ctx[0].proc.pid, SIGKILL);
 	assert_int_equal(run(g), NATIVE_NO);
 	assert_int_equal(run(g), NATIVE_STEP);
@@ -485,6 +487,56 @@ static void test_protect(void **state)
 	assert_null(bad);
 }
 
+struct reader {
+	struct guest *g;
+	uint64_t page;
+	unsigned off;
+	atomic_bool done;
+};
+
+static void *reader(void *arg)
+{
+	struct reader *r = arg;
+
+	code_note(r->g->c, r->page, r->off, 64);
+	atomic_store(&r->done, true);
+	return NULL;
+}
+
+/* Who finds the page noted as code already may not read it either while a process can still write it. */
+static void test_second_reader(void **state)
+{
+	struct guest *g = *state;
+	struct reader first = {.g = g, .page = (uint64_t)(data - g->ram) >> PAGE_SHIFT}, second = first;
+	pthread_t t1, t2;
+	pid_t pid;
+
+	PUT("\x48\xff\x04\x25\x00\x00\x60\x00\x0f\x05"); /* inc qword [DATA]; syscall */
+	assert_int_equal(run(g), NATIVE_STEP);
+	assert_true(g->mem.page_bits[first.page] & MEM_PAGE_NATIVE);
+	/* A process that does not hear the signal stands for one that is slow to stop. */
+	pid = fork();
+	if (!pid) {
+		signal(SIGUSR1, SIG_IGN);
+		for (;;)
+			pause();
+	}
+	atomic_store(&g->c->native->pid, pid);
+	assert_int_equal(pthread_create(&t1, NULL, reader, &first), 0);
+	while (!(__atomic_load_n(&g->mem.page_bits[first.page], __ATOMIC_SEQ_CST) & MEM_PAGE_CODE))
+		sched_yield();
+	assert_int_equal(pthread_create(&t2, NULL, reader, &second), 0);
+	usleep(100000); /* enough for a wrong one to come through nearly always */
+	assert_false(atomic_load(&first.done));
+	assert_false(atomic_load(&second.done));
+	atomic_store(&g->c->native->pid, 0);
+	atomic_fetch_add(&g->c->native->rounds, 1);
+	pthread_join(t1, NULL);
+	pthread_join(t2, NULL);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 /* More address spaces than processes. */
 static void test_many(void **state)
 {
@@ -503,10 +555,10 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(loop),	    TEST(state),     TEST(exceptions),	   TEST(page_faults),
-	    TEST(dirty),    TEST(flush),     TEST(watched),	   TEST(watch_both),
-	    TEST(bad_code), TEST(code_bits), TEST(self_modifying), TEST(hostile_stub),
-	    TEST(killed),   TEST(kick),	     TEST(protect),	   TEST(many),
+	    TEST(loop),		  TEST(state),	      TEST(exceptions), TEST(page_faults), TEST(dirty),
+	    TEST(flush),	  TEST(watched),      TEST(watch_both), TEST(bad_code),	   TEST(code_bits),
+	    TEST(self_modifying), TEST(hostile_stub), TEST(killed),	TEST(kick),	   TEST(protect),
+	    TEST(second_reader),  TEST(many),
 	};
 
 	struct guest *g = calloc(1, sizeof(*g));

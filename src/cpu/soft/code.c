@@ -16,7 +16,12 @@
  *
  * Locking: one of CODE_LOCKS mutexes per page (hashed). The translator is told
  * under it (its link_lock is the leaf): told later, a vCPU whose store came in
- * between would find nothing to invalidate and run what is not dead yet.
+ * between would find nothing to invalidate and run what is not dead yet. Write
+ * entries are dropped, native processes stopped and the bytes hashed for
+ * codesync.c under it too: a second reader, who finds the bits set already, has
+ * to wait until nobody can store past them, and may not read before the hash is
+ * made. (native_cpu.lock and codesync's are leaves; who is waited for is in guest
+ * code and takes none of these.)
  */
 #include <errno.h>
 #include <pthread.h>
@@ -55,7 +60,6 @@ uint32_t code_note(struct soft_cpu *c, uint64_t page_index, unsigned off, unsign
 	struct code_map *cm = map_of(c->v.accel);
 	uint64_t mask = chunk_mask(off, MIN(len, (unsigned)PAGE_SIZE - off)), fresh;
 	pthread_mutex_t *lock = &cm->lock[page_index % CODE_LOCKS];
-	bool protect = false;
 	uint32_t gen;
 
 	BUG_ON(page_index >= cm->pages);
@@ -63,15 +67,14 @@ uint32_t code_note(struct soft_cpu *c, uint64_t page_index, unsigned off, unsign
 	fresh = mask & ~cm->chunks[page_index];
 	if (fresh) {
 		cm->chunks[page_index] |= mask;
-		protect =
-		    !(__atomic_fetch_or(&m->page_bits[page_index], MEM_PAGE_CODE, __ATOMIC_SEQ_CST) & MEM_PAGE_CODE);
+		if (!(__atomic_fetch_or(&m->page_bits[page_index], MEM_PAGE_CODE, __ATOMIC_SEQ_CST) & MEM_PAGE_CODE))
+			mmu_protect_page(c->v.accel, page_index);
 	}
+	/* The writer's bump is under the lock: bytes read from here on are at least this generation's. */
 	gen = __atomic_load_n(&m->page_code_gen[page_index], __ATOMIC_SEQ_CST);
-	pthread_mutex_unlock(lock);
-	if (protect)
-		mmu_protect_page(c->v.accel, page_index);
 	if (fresh)
 		codesync_note(c->v.accel, page_index, fresh);
+	pthread_mutex_unlock(lock);
 	return gen;
 }
 

@@ -276,7 +276,9 @@ void mmu_protect_page(struct accel *a, uint64_t page_index)
 
 	if (!host)
 		return;
-	/* Most code was never written through a TLB. Cleared before the search: a later fill sets it again. */
+	/* Most code was never written through a TLB. Cleared before the search: a later fill sets it again. Other
+	 * readers of the page wait for our caller's lock, so it does not matter that the bits look done before it is.
+	 */
 	bits = __atomic_fetch_and(&m->page_bits[page_index], (uint8_t) ~(MEM_PAGE_TLB | MEM_PAGE_NATIVE),
 				  __ATOMIC_SEQ_CST);
 	if (!(bits & MEM_PAGE_TLB))

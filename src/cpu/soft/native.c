@@ -17,10 +17,14 @@
 #include <cpuid.h>
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
 #include "cpu/soft/ops.h"
@@ -30,16 +34,17 @@
 #define HOST_CS 0x33
 #define HOST_DS 0x2b
 
-#define PROMOTE_US     120u   /* mean time of user code between entries to the kernel */
-#define WINDOW_US      10000u /* of time and cost in stays: then it is looked whether they are worth it */
-#define FIRST_SHARE    6u     /* then a sixth of the cost must be in guest code; later, with its pages mapped, all */
-#define FAILURES_MAX   8u
-#define OVERHEAD_US    6u /* of a stop, which the process's time includes */
-#define COST_ENTRY_US  14u
-#define COST_MAPPED_US 18u /* a page fault */
+#define PROMOTE_US   120u   /* mean time of user code between entries to the kernel */
+#define WINDOW_US    10000u /* of time and cost in stays: then it is looked whether they are worth it */
+#define FIRST_SHARE  5u	    /* then a fifth of the cost must be in guest code; later, with its pages mapped, all */
+#define FAILURES_MAX 8u
+#define OVERHEAD_US  6u /* of a stop, which the process's time includes */
+/* Measured in CPU time of both sides; a stop and back with the general registers alone is 10. */
+#define COST_ENTRY_US  20u
+#define COST_MAPPED_US 22u /* a page fault: a stop, and one more for the list */
 #define COST_MAP_US    4u
 #define COST_PAGE_US   1u
-#define COST_KICK_US   9u
+#define COST_KICK_US   11u
 #define BACKOFF_MIN_US 10000u
 #define BACKOFF_MAX_US 2000000u
 
@@ -83,9 +88,15 @@ static void context_end(struct soft_cpu *c, struct native_context *x)
 	x->drop_all = false;
 }
 
+/* Said once, and only to those who asked for it by name. */
 static void give_up(struct soft_cpu *c, const char *why)
 {
-	log_warn("soft: native user code is off for CPU %u: %s", c->v.index, why);
+	struct soft_accel *sa = soft_accel_of(c);
+
+	if (sa->native != NATIVE_AUTO && !atomic_exchange(&sa->native_told, true))
+		log_warn("soft: native=%s: user code is translated instead: %s",
+			 sa->native == NATIVE_ON ? "on" : "always", why);
+	c->n_native[NATIVE_STAT_UNAVAILABLE] = 1;
 	c->native->failed = true;
 	c->native_armed = false;
 }
@@ -97,7 +108,7 @@ static uint64_t stub_place(struct native_cpu *n)
 	return (1ull << 40) + ((n->stub_seed >> 32) % (63ull << 19)) * 2 * MIB;
 }
 
-static bool context_start(struct soft_cpu *c, struct native_context *x)
+static bool context_start(struct soft_cpu *c, struct native_context *x, unsigned others)
 {
 	const struct mem_map *m = mmu_mem(c);
 	int fds[MEM_MAX_BLOCKS];
@@ -110,17 +121,21 @@ static bool context_start(struct soft_cpu *c, struct native_context *x)
 	}
 	if (!nfds) {
 		give_up(c, "it needs guest memory that is shared; with -mem-path use a memory-backend-file object "
-			   "with share=on");
+			   "with share=on, and no mem-merge=on");
 		return false;
 	}
 	x->proc.stub = stub_place(c->native);
 	if (native_proc_start(&x->proc, fds, nfds, &err)) {
-		give_up(c, err.msg);
+		/* RLIMIT_NPROC or a cgroup's pids.max: those there are will do. */
+		if (others)
+			c->native->most = others;
+		else
+			give_up(c, err.msg);
 		return false;
 	}
 	c->n_native[NATIVE_STAT_PROCESSES]++;
 	native_map_clear(&x->map);
-	x->asid = x->global = 0;
+	x->asid = x->global = x->missed = 0;
 	memset(x->stop, 0, sizeof(x->stop));
 	x->next_stop = 0;
 	x->bad = false;
@@ -134,23 +149,33 @@ static struct native_context *context_get(struct soft_cpu *c)
 {
 	struct native_cpu *n = c->native;
 	unsigned pcid = mmu_pcid(c);
-	struct native_context *x = NULL;
+	struct native_context *x = NULL, *unused = NULL, *oldest = NULL;
+	unsigned alive = 0;
 
 	for (unsigned i = 0; i < NATIVE_CONTEXTS; i++) {
 		struct native_context *y = &n->ctx[i];
 
-		if (y->proc.pid && y->pcid == pcid) {
-			x = y;
-			break;
+		if (!y->proc.pid) {
+			unused = unused ? unused : y;
+			continue;
 		}
-		if (!x || (x->proc.pid && (!y->proc.pid || y->used < x->used)))
+		alive++;
+		if (y->pcid == pcid)
 			x = y;
+		if (!oldest || y->used < oldest->used)
+			oldest = y;
 	}
-	if (!x->proc.pid && !context_start(c, x))
-		return NULL;
+	if (!x)
+		x = unused && alive < n->most ? unused : oldest;
+	if (!x->proc.pid && !context_start(c, x, alive)) {
+		if (n->failed)
+			return NULL;
+		x = oldest;
+	}
 	if (x->pcid != pcid) {
 		x->pcid = pcid;
 		x->drop_all = true;
+		x->missed = 0;
 	}
 	x->used = ++n->clock;
 	return x;
@@ -344,7 +369,9 @@ static enum native_exit stay(struct soft_cpu *c, struct native_context *x, struc
 			return NATIVE_ATTENTION;
 		}
 		atomic_store(&n->pid, x->proc.pid);
-		if (unlikely(soft_attention(c) || atomic_load(&n->protect))) {
+		/* Who asks, protects or writes code after this look finds `pid` and kicks. */
+		if (unlikely(soft_attention(c) || atomic_load(&n->protect) ||
+			     atomic_load(&soft_accel_of(c)->native_code_gen) != x->exec_gen)) {
 			atomic_store(&n->pid, 0);
 			atomic_fetch_add(&n->rounds, 1);
 			if (soft_attention(c))
@@ -434,6 +461,8 @@ enum native_exit native_user_run(struct soft_cpu *c)
 	n->current = x;
 	memcpy(before, c->n_native, sizeof(before));
 	n->useful = 0;
+	if (x->missed)
+		native_map_missed(c, x);
 	regs_out(c, &x->proc, &r);
 	e = stay(c, x, &r);
 	account(c, n->hint, before);
@@ -460,10 +489,34 @@ static size_t host_xsave_size(void)
 	return __get_cpuid_count(0xd, 0, &a, &b, &c, &d) ? b : 0;
 }
 
+/* RAM is made of a memory file for it: not where there is none, nor where no process may be traced. */
+static bool host_can(void)
+{
+	char scope[4] = "";
+	struct rlimit limit;
+	int fd = memfd_create("kelvin-native", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	close(fd);
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur != RLIM_INFINITY)
+		return false;
+	fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		ssize_t n = read(fd, scope, sizeof(scope) - 1);
+
+		close(fd);
+		return n < 1 || scope[0] != '3';
+	}
+	return true;
+}
+
 int native_init(struct accel *a, struct err *err)
 {
 	struct soft_accel *sa = (struct soft_accel *)(void *)a;
 
+	if (sa->native == NATIVE_AUTO && (sa->lockstep || !host_can()))
+		sa->native = NATIVE_OFF;
 	if (sa->native == NATIVE_OFF)
 		return 0;
 	if (sa->lockstep)
@@ -489,12 +542,12 @@ int native_cpu_init(struct soft_cpu *c, struct err *err)
 	n->host_xcr0 = soft_host_xcr0();
 	n->xsave_size = host_xsave_size();
 	if (n->xsave_size < EXTENDED_FROM || n->xsave_size > NATIVE_XSAVE || !isa_as_host(c)) {
-		if (!c->v.index)
-			log_warn(
-			    "soft: native=on: the guest's CPU model lacks instructions that this host executes, or its "
-			    "state differs; user code is translated (use -cpu max)");
-		n->failed = true;
+		c->native = n;
+		give_up(c,
+			"the guest's CPU model lacks instructions that this host executes, or its state differs (use "
+			"-cpu max)");
 	}
+	n->most = NATIVE_CONTEXTS;
 	n->us = MAX(clock_tsc_khz() / 1000, 1ull);
 	n->promote = PROMOTE_US * n->us;
 	n->overhead = OVERHEAD_US * n->us;

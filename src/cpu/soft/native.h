@@ -38,7 +38,8 @@
 #define NATIVE_TOP	0x7ffffffff000ull /* the host maps nothing for users from here on */
 #define NATIVE_LOW	0x10000ull	  /* nor, usually, below here (vm.mmap_min_addr) */
 
-enum native_when { NATIVE_OFF, NATIVE_ON, NATIVE_ALWAYS };
+/* The order of the option's values. AUTO: where the host allows it, without a word where it does not. */
+enum native_when { NATIVE_OFF, NATIVE_AUTO, NATIVE_ON, NATIVE_ALWAYS };
 
 /* ---- native_proc.c: the process ------------------------------------------- */
 
@@ -112,6 +113,8 @@ struct native_context {
 	bool bad;			 /* could not be mapped as wanted: not used until its generation changes */
 	unsigned pcid;
 	uint64_t used, asid, global, exec_gen;
+	uint64_t missed; /* the page of the guest's page fault that ended the last stay, 0: none */
+	bool missed_exec;
 	/* pages the guest dropped since the process last ran */
 	uint64_t drop[NATIVE_DROPS];
 	unsigned ndrops;
@@ -143,6 +146,7 @@ struct native_cpu {
 	uint64_t clock;			/* for `used` */
 	bool failed;
 	unsigned failures; /* since a stay went well */
+	unsigned most;	   /* processes at a time: fewer if the host limits them */
 	uint64_t host_xcr0, stub_seed;
 	uint64_t us, since, promote, overhead; /* TSC ticks; us: of a microsecond */
 	uint64_t useful;		       /* ticks of the stay in guest code */
@@ -170,6 +174,8 @@ enum native_fault {
 };
 /* A page fault at `addr` with the process at `rip`. */
 enum native_fault native_map_fault(struct soft_cpu *c, struct native_context *x, uint64_t addr, uint64_t rip);
+/* After native_map_sync: the page that was missed last is likely there now, and the program goes on with it. */
+void native_map_missed(struct soft_cpu *c, struct native_context *x);
 void native_map_clear(struct native_map *m);
 void native_map_free(struct native_map *m);
 

@@ -5,7 +5,9 @@
  *
  * A is set on the page that was touched; a neighbour must have it already. D is
  * set when the guest writes; a page without it is mapped read-only. The page
- * tables are only read here but for the touched page, which mmu.c walks.
+ * tables are only read here but for the touched page, which mmu.c walks, and the
+ * one that the guest's kernel has just been asked for (native_map_missed): it gets
+ * A, as a processor may set for what it looks at ahead, but never D.
  *
  * The vCPU's thread. A page that becomes code on another vCPU: native_protect_page.
  */
@@ -291,7 +293,13 @@ static uint8_t bits_of(const struct soft_cpu *c, uint32_t index)
 	return __atomic_load_n(&mmu_mem(c)->page_bits[index], __ATOMIC_SEQ_CST);
 }
 
-/* May this process write the page from now on? Against mmu_protect_page: the bits first, then the look at CODE. */
+/*
+ * May this process write the page from now on? Against mmu_protect_page: the bits first, then the look at CODE.
+ *
+ * Unlike a write entry of the TLB (l1_enter), the bits may be taken away before the mapping is there, even if the page
+ * is no code any more when we look: who took them has left a note for this vCPU (native_protect_page), this thread
+ * takes notes only in native_map_sync, which comes between the mapping and guest code, and it finds the mapping then.
+ */
 static bool writable(const struct soft_cpu *c, const struct mmu_page *t)
 {
 	const uint8_t want = MEM_PAGE_TLB | MEM_PAGE_NATIVE;
@@ -384,6 +392,9 @@ static bool runnable(struct soft_cpu *c, struct native_context *x, struct mmu_pa
 	t->gen = code_note(c, t->index, 0, (unsigned)PAGE_SIZE);
 	if (!(bits_of(c, t->index) & MEM_PAGE_NATIVE_X))
 		__atomic_fetch_or(&mmu_mem(c)->page_bits[t->index], MEM_PAGE_NATIVE_X, __ATOMIC_SEQ_CST);
+	/* Written before the bit was there, the writer told no native process: not this time. */
+	if (__atomic_load_n(&mmu_mem(c)->page_code_gen[t->index], __ATOMIC_SEQ_CST) != (uint32_t)t->gen)
+		return false;
 	s = scan(c, t);
 	if (!s->n)
 		return true;
@@ -490,16 +501,45 @@ static enum mmu_access wanted(const struct native_page *p, uint64_t addr, uint64
 	return p ? MMU_WRITE : MMU_READ;
 }
 
+/* The page and what is around it, for an access that the guest's tables allow. */
+static enum native_fault map_page(struct soft_cpu *c, struct native_context *x, struct mmu_page *t, enum mmu_access a)
+{
+	unsigned rights = NATIVE_R;
+	struct run r = {0};
+	const struct ram_block *b;
+	int ret;
+
+	b = t->host ? mem_ram_block(mmu_mem(c), t->gpa) : NULL;
+	if (!b || b->fd < 0 || !b->shared)
+		return NATIVE_FAULT_STEP;
+	if (a == MMU_EXEC) {
+		if (!runnable(c, x, t, false))
+			return NATIVE_FAULT_BAD;
+		rights |= NATIVE_X;
+	} else if (writable(c, t)) {
+		rights |= NATIVE_W;
+	} else if (a == MMU_WRITE) {
+		return NATIVE_FAULT_STEP;
+	}
+	ret = run_add(c, x, &r, t, rights);
+	if (!ret)
+		ret = run_map(c, x, &r);
+	if (!ret)
+		ret = map_around(c, x, t->page, rights);
+	if (!ret)
+		ret = native_proc_flush(&x->proc);
+	if (!ret)
+		return NATIVE_FAULT_MAPPED;
+	x->bad = true;
+	return NATIVE_FAULT_FAILED;
+}
+
 enum native_fault native_map_fault(struct soft_cpu *c, struct native_context *x, uint64_t addr, uint64_t rip)
 {
 	uint64_t page = addr & PAGE_MASK;
 	const struct native_page *p = map_find(&x->map, page);
 	enum mmu_access a = wanted(p, addr, rip);
-	unsigned rights = NATIVE_R;
 	struct mmu_page t;
-	struct run r = {0};
-	const struct ram_block *b;
-	int ret;
 
 	if (addr < NATIVE_LOW || addr >= NATIVE_TOP - PAGE_SIZE || ALIGN_DOWN(addr, 2 * MIB) == x->proc.stub)
 		return NATIVE_FAULT_STEP;
@@ -507,29 +547,26 @@ enum native_fault native_map_fault(struct soft_cpu *c, struct native_context *x,
 		return NATIVE_FAULT_STEP; /* not about rights */
 	if (mmu_translate(c, addr, a, MMU_USER, &t)) {
 		c->exc_raised = false; /* found again by the interpreter */
+		x->missed = page;
+		x->missed_exec = a == MMU_EXEC;
 		return NATIVE_FAULT_STEP;
 	}
-	b = t.host ? mem_ram_block(mmu_mem(c), t.gpa) : NULL;
-	if (!b || b->fd < 0 || !b->shared)
-		return NATIVE_FAULT_STEP;
-	if (a == MMU_EXEC) {
-		if (!runnable(c, x, &t, false))
-			return NATIVE_FAULT_BAD;
-		rights |= NATIVE_X;
-	} else if (writable(c, &t)) {
-		rights |= NATIVE_W;
-	} else if (a == MMU_WRITE) {
-		return NATIVE_FAULT_STEP;
+	return map_page(c, x, &t, a);
+}
+
+void native_map_missed(struct soft_cpu *c, struct native_context *x)
+{
+	uint64_t page = x->missed;
+	enum mmu_access a = x->missed_exec ? MMU_EXEC : MMU_READ;
+	const struct native_page *p = map_find(&x->map, page);
+	struct mmu_page t;
+
+	x->missed = 0;
+	if (mmu_translate(c, page, a, MMU_USER, &t)) {
+		c->exc_raised = false;
+		return;
 	}
-	ret = run_add(c, x, &r, &t, rights);
-	if (!ret)
-		ret = run_map(c, x, &r);
-	if (!ret)
-		ret = map_around(c, x, page, rights);
-	if (!ret)
-		ret = native_proc_flush(&x->proc);
-	if (!ret)
-		return NATIVE_FAULT_MAPPED;
-	x->bad = true;
-	return NATIVE_FAULT_FAILED;
+	/* It was there for another kind of access: only the program's next try tells. */
+	if (!p)
+		map_page(c, x, &t, a);
 }

@@ -37,6 +37,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define NATIVE_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NATIVE_TSAN 1
+#endif
+#endif
+#ifdef NATIVE_TSAN
+/* It takes the clone below for a fork that goes on in the child, and would forbid the parent new threads. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
+#endif
+
 #define COMMAND_BYTES ((NATIVE_COMMANDS + 1) * sizeof(struct native_command))
 #define COMMAND_AREA  ALIGN_UP(COMMAND_BYTES + sizeof(struct sock_filter) * 16 + sizeof(struct sock_fprog), PAGE_SIZE)
 #define CODE_OFFSET   0x200u

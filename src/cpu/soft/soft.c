@@ -58,10 +58,10 @@ static const struct prop soft_props[] = {
     {.name = "native",
      .kind = PROP_ENUM,
      .offset = offsetof(struct soft_accel, native),
-     .def = "off",
-     .values = (const char *const[]){"off", "on", "always", NULL},
-     .help = "run 64-bit user code that computes directly on the host CPU, in processes of its own (always: all, for "
-	     "tests)"},
+     .def = "auto",
+     .values = (const char *const[]){"off", "auto", "on", "always", NULL},
+     .help = "run 64-bit user code that computes directly on the host CPU, in processes of its own (auto: where the "
+	     "host allows it; on: say so if it does not; always: all user code, for tests)"},
     /* QEMU's spelling for its TCG; vCPUs are threads here whatever it says. */
     {.name = "thread",
      .kind = PROP_ENUM,
@@ -395,6 +395,8 @@ static const struct counter soft_counters[] = {
     NATIVE_COUNTER("native_flushes", NATIVE_STAT_FLUSHES, "address spaces emptied for a TLB flush"),
     NATIVE_COUNTER("native_processes", NATIVE_STAT_PROCESSES, "native processes started"),
     NATIVE_COUNTER("native_demotions", NATIVE_STAT_DEMOTIONS, "address spaces sent back to the translator"),
+    NATIVE_COUNTER("native_unavailable", NATIVE_STAT_UNAVAILABLE,
+		   "1: this host or guest does not allow native user code"),
     NATIVE_COUNTER("native_dead", NATIVE_STAT_DEAD, "native processes that were killed"),
     {0},
 };

@@ -136,6 +136,7 @@ enum native_stat {
 	NATIVE_STAT_MAPS,
 	NATIVE_STAT_PAGES,
 	NATIVE_STAT_DEMOTIONS,
+	NATIVE_STAT_UNAVAILABLE,
 	NATIVE_STATS
 };
 /* What translated code and its caller exchange. */
@@ -462,6 +463,7 @@ struct soft_accel {
 	struct jit *jit;
 	bool jit_on, lockstep, jit_always, jit_exact_flags, perf_map;
 	int native;			  /* enum native_when */
+	atomic_bool native_told;	  /* why it is off has been said */
 	_Atomic uint64_t native_code_gen; /* bumped when code that runs natively was written */
 	uint32_t jit_threshold;		  /* executions of a block before it is translated */
 	uint32_t halt_poll;		  /* ns */
