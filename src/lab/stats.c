@@ -291,13 +291,28 @@ bool stats_settled(const struct stats_ratio *r, const enum stats_verdict *verdic
 	return true;
 }
 
+/* By halves: GSL's own inverse gives up on some arguments, and ends the program when it does. */
+static double beta_inverse(double p, double a, double b)
+{
+	double low = 0, high = 1;
+
+	for (int i = 0; i < 100; i++) {
+		double x = (low + high) / 2;
+		if (gsl_cdf_beta_P(x, a, b) < p)
+			low = x;
+		else
+			high = x;
+	}
+	return (low + high) / 2;
+}
+
 struct stats_interval stats_binomial(size_t k, size_t n)
 {
 	struct stats_interval i = {0, 1};
 
 	if (k > 0)
-		i.low = gsl_cdf_beta_Pinv(0.025, (double)k, (double)(n - k + 1));
+		i.low = beta_inverse(0.025, (double)k, (double)(n - k + 1));
 	if (k < n)
-		i.high = gsl_cdf_beta_Pinv(0.975, (double)(k + 1), (double)(n - k));
+		i.high = beta_inverse(0.975, (double)(k + 1), (double)(n - k));
 	return i;
 }

@@ -152,6 +152,18 @@ static void binomial_and_welch_as_r(void **state)
 	i = stats_binomial(0, 20);
 	assert_true(i.low == 0);
 	NEAR(i.high, 0.168433470983085, 1e-9);
+	i = stats_binomial(1960, 2000);
+	NEAR(i.low, 0.972864422731342, 1e-9);
+	NEAR(i.high, 0.985674213085933, 1e-9);
+	i = stats_binomial(1999, 2000);
+	NEAR(i.high, 0.999987341176131, 1e-9);
+	i = stats_binomial(2000, 2000);
+	NEAR(i.low, 0.998157260206594, 1e-9);
+	/* For some of these GSL's inverse of the beta distribution ended the program. */
+	for (size_t k = 1; k < 2000; k++) {
+		i = stats_binomial(k, 2000);
+		assert_true(i.low < (double)k / 2000 && i.high > (double)k / 2000);
+	}
 	static const double a[] = {10.2, 9.8, 10.5, 10.1, 9.9, 10.4, 10.0, 10.3}, b[] = {10.9, 10.1, 11.2, 10.6, 10.3};
 	struct stats_ratio r = stats_unpaired(a, 8, b, 5);
 	NEAR(r.ratio, 1.04584292308929, 1e-9);
