@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Media of removable drives at run time. Main loop's thread: requests of a drive's device start and end there too,
- * so that after block_drain nothing uses the node.
+ * Media of removable drives at run time. Main loop's thread; a medium is let go in the thread of the node's loop, where
+ * requests of the drive's device start and end, so that after block_drain nothing uses it.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "block/block.h"
+#include "block/driver.h"
+#include "io/iothread.h"
 
 struct drive *drive_find_removable(const char *drive, const char *device_id, struct err *err)
 {
@@ -59,6 +60,15 @@ int drive_close_tray(struct drive *d, struct err *err)
 	return 0;
 }
 
+/* Runs where the device submits requests. */
+static void let_go(void *arg)
+{
+	struct drive *d = arg;
+
+	block_drain(d->node);
+	d->node = NULL;
+}
+
 /* Whatever state the tray is in. */
 static void take_out(struct drive *d)
 {
@@ -66,8 +76,8 @@ static void take_out(struct drive *d)
 
 	if (!old)
 		return;
-	block_drain(old);
-	d->node = NULL;
+	iothread_call(old->loop, let_go, d);
+	block_set_loop(old, d->loop, NULL);
 	block_close(old);
 	d->media->medium_changed(d->media_opaque);
 }

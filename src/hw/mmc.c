@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -316,6 +317,17 @@ static struct mmc_reply op_disc_information(struct mmc *m, const uint8_t *cdb, u
 	return data(34, ld16be(cdb + 7));
 }
 
+static struct mmc_reply op_track_information(struct mmc *m, const uint8_t *cdb, uint8_t *buf)
+{
+	memset(buf, 0, 36);
+	st16be(buf, 34);
+	buf[2] = buf[3] = 1; /* track and session */
+	buf[5] = 4;	     /* data */
+	buf[6] = 1;	     /* mode 1 */
+	st32be(buf + 24, (uint32_t)MIN(m->blocks, (uint64_t)UINT32_MAX));
+	return data(36, ld16be(cdb + 7));
+}
+
 static struct mmc_reply op_sub_channel(struct mmc *m, const uint8_t *cdb, uint8_t *buf)
 {
 	memset(buf, 0, 4);
@@ -430,6 +442,7 @@ static const struct mmc_op op_table[] = {
     {0x46, ALWAYS, op_configuration},
     {0x4a, ALWAYS, op_event_status},
     {0x51, NEEDS_MEDIUM, op_disc_information},
+    {0x52, NEEDS_MEDIUM, op_track_information},
     {0x55, 0, op_mode_select},
     {0x5a, 0, op_mode_sense},
     {0xa8, NEEDS_MEDIUM, op_read},
@@ -475,7 +488,7 @@ uint8_t mmc_sense_key(const struct mmc *m)
 
 static void mmc_look(struct mmc *m)
 {
-	m->blocks = m->drive->node ? block_size(m->drive->node) / MMC_BLOCK : 0;
+	m->blocks = m->drive && m->drive->node ? block_size(m->drive->node) / MMC_BLOCK : 0;
 }
 
 void mmc_reset(struct mmc *m)
@@ -518,16 +531,59 @@ void mmc_medium_changed(struct mmc *m)
 	m->attention = m->attention || m->blocks;
 }
 
+struct tray_event {
+	struct bus *bus;
+	char json[256];
+};
+
+static void tell(void *arg)
+{
+	struct tray_event *e = arg;
+
+	e->bus->event(e->bus->opaque, "DEVICE_TRAY_MOVED", e->json);
+}
+
+static void tell_and_free(void *arg)
+{
+	tell(arg);
+	free(arg);
+}
+
+/* False: nothing moved, or nobody wants to know. */
+static bool take_event(struct mmc *m, struct tray_event *e)
+{
+	const bool moved = m->moved;
+
+	m->moved = false;
+	if (!moved || !m->bus->event)
+		return false;
+	e->bus = m->bus;
+	snprintf(e->json, sizeof(e->json), "{\"device\": \"%s\", \"id\": \"%s\", \"tray-open\": %s}",
+		 m->drive ? m->drive->id : "", m->id ? m->id : "", m->tray_open ? "true" : "false");
+	return true;
+}
+
 void mmc_emit(struct mmc *m)
 {
-	char json[256];
+	struct tray_event e;
 
-	if (!m->moved)
-		return;
-	m->moved = false;
-	if (!m->bus->event)
-		return;
-	snprintf(json, sizeof(json), "{\"device\": \"%s\", \"id\": \"%s\", \"tray-open\": %s}", m->drive->id,
-		 m->id ? m->id : "", m->tray_open ? "true" : "false");
-	m->bus->event(m->bus->opaque, "DEVICE_TRAY_MOVED", json);
+	if (take_event(m, &e))
+		tell(&e);
 }
+
+void mmc_post_event(struct mmc *m)
+{
+	struct tray_event e, *copy;
+
+	if (!take_event(m, &e) || !(copy = malloc(sizeof(*copy))))
+		return;
+	*copy = e;
+	loop_post(m->bus->loop, tell_and_free, copy);
+}
+
+const struct state_field mmc_state_fields[] = {
+    STATE_INT(struct mmc, tray_open), STATE_INT(struct mmc, locked),
+    STATE_INT(struct mmc, attention), STATE_INT(struct mmc, event),
+    STATE_INT(struct mmc, key),	      STATE_INT(struct mmc, asc),
+    STATE_INT(struct mmc, ascq),      {0},
+};

@@ -4,8 +4,8 @@
  * sense, and the table of packet commands. Knows no transport: an ATAPI device and
  * a SCSI one can both run it.
  *
- * Locking: the owner's lock around every call but mmc_emit; mmc_command and
- * whatever asks for the medium run in the main loop's thread.
+ * Locking: the owner's lock around every call but mmc_emit, or one thread for all of them; the medium is exchanged
+ * while that thread (for ATAPI the main loop's) has nothing in flight on it.
  */
 #ifndef KELVIN_HW_MMC_H
 #define KELVIN_HW_MMC_H
@@ -20,7 +20,7 @@
 
 struct mmc {
 	struct bus *bus;
-	struct drive *drive;
+	struct drive *drive;  /* NULL: never any medium */
 	const char *id;	      /* of the device, for events; NULL: none */
 	const char *product;  /* INQUIRY: up to 16 characters */
 	const char *revision; /* up to 4 */
@@ -44,6 +44,8 @@ struct mmc_reply {
 	uint64_t offset, len; /* bytes */
 };
 
+extern const struct state_field mmc_state_fields[];
+
 /* Power on: tray closed, unlocked, the medium as the drive has it. */
 void mmc_reset(struct mmc *m);
 /* buf: MMC_REPLY_MAX bytes. */
@@ -53,6 +55,8 @@ void mmc_read_failed(struct mmc *m, int ret);
 uint8_t mmc_sense_key(const struct mmc *m);
 /* Tell the monitors what happened meanwhile. Main loop's thread, without the lock. */
 void mmc_emit(struct mmc *m);
+/* The same from the owner's thread: the main loop tells them soon. */
+void mmc_post_event(struct mmc *m);
 
 /* The host's side, for struct drive_media_ops. */
 void mmc_set_tray(struct mmc *m, bool open);

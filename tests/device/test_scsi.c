@@ -16,9 +16,11 @@
 
 #include <cmocka.h>
 
+#include "base/object.h"
 #include "base/util.h"
 #include "block/block.h"
 #include "hw/virtio/virtio_pci.h"
+#include "io/iothread.h"
 #include "virtio_guest.h"
 
 #define IMAGE_SIZE (4u << 20)
@@ -854,6 +856,65 @@ static void test_cd(void **state)
 	sense(2, 0x3a, 0);
 }
 
+/* The host exchanges the medium of a drive in an I/O thread or the main one; a locked tray stays shut. */
+static void exchange(bool iothread)
+{
+	struct err err = {0};
+	struct drive *d;
+	uint8_t *buf = calloc(1, MIB);
+	char other[] = "kelvin-cd-XXXXXX";
+	const int fd = mkstemp(other);
+
+	memset(buf, 0x4d, MIB);
+	assert_int_equal(write(fd, buf, MIB), MIB);
+	close(fd);
+	free(buf);
+	machine_create(&m);
+	if (iothread && object_create("iothread,id=io", &err))
+		fail_msg("%s", err.msg);
+	snprintf(err.msg, sizeof(err.msg), "if=none,id=d,format=raw,media=cdrom,file=%s", image);
+	assert_non_null(drive_create(err.msg, m.bus.loop, &err));
+	struct dev *hba = make(iothread ? "virtio-scsi-pci,id=s0,iothread=io" : "virtio-scsi-pci,id=s0");
+	make("scsi-cd,drive=d,scsi-id=2,lun=1,id=cd0");
+	pci_bus_place_bars(m.bus.pci);
+	assert_true(guest_attach(&g, &m, (unsigned)container_of(hba, struct pci_dev, dev)->devfn, GUEST_MODERN));
+	guest_start(&g, ~0ull, 3, 64, true);
+	clear_attention();
+	d = drive_find_removable(NULL, "cd0", &err);
+	assert_non_null(d);
+	if (drive_change_medium(d, other, "raw", false, DRIVE_RETAIN, &err))
+		fail_msg("%s", err.msg);
+	CMD(NONE, 0, 0, 0, 0, 0, 0, 0);
+	sense(6, 0x28, 0);
+	CMD(IN, 8, 0x4a, 1, 0, 0, 0x10, 0, 0, 0, 8, 0);
+	assert_int_equal(data()[4], 2); /* a new medium */
+	CMD(IN, 8, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+	assert_int_equal(ld32be(data()), MIB / 2048 - 1);
+	CMD(IN, 2048, 0x28, 0, 0, 0, 0, 16, 0, 0, 1, 0);
+	good();
+	assert_int_equal(data()[2047], 0x4d);
+	CMD(NONE, 0, 0x1e, 0, 0, 0, 1, 0);
+	assert_int_equal(drive_eject(d, false, &err), -EBUSY);
+	CMD(IN, 8, 0x4a, 1, 0, 0, 0x10, 0, 0, 0, 8, 0);
+	assert_int_equal(data()[4], 1); /* somebody pressed the button */
+	assert_int_equal(drive_eject(d, true, &err), 0);
+	CMD(NONE, 0, 0, 0, 0, 0, 0, 0);
+	sense(2, 0x3a, 2);
+	assert_int_equal(drive_close_tray(d, &err), 0);
+	CMD(NONE, 0, 0, 0, 0, 0, 0, 0);
+	sense(2, 0x3a, 0);
+	destroy(NULL);
+	iothread_stop_all();
+	object_destroy_all();
+	assert_int_equal(unlink(other), 0);
+}
+
+static void test_exchange(void **state)
+{
+	exchange(false);
+	exchange(true);
+}
+
 /* ---- nonsense
  * ---------------------------------------------------------------------------------------------------------- */
 
@@ -950,10 +1011,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(test_inquiry),	  TEST(test_addresses),	      TEST(test_transfers),	 TEST(test_block_size),
-	    TEST(test_verify),	  TEST(test_write_cache),     TEST(test_unmap_and_same), TEST(test_read_only),
-	    TEST(test_errors),	  TEST(test_task_management), TEST(test_events),	 TEST(test_cd),
-	    TEST(test_malformed), TEST(test_random_commands),
+	    TEST(test_inquiry),	 TEST(test_addresses),	     TEST(test_transfers),	 TEST(test_block_size),
+	    TEST(test_verify),	 TEST(test_write_cache),     TEST(test_unmap_and_same),	 TEST(test_read_only),
+	    TEST(test_errors),	 TEST(test_task_management), TEST(test_events),		 TEST(test_cd),
+	    TEST(test_exchange), TEST(test_malformed),	     TEST(test_random_commands),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

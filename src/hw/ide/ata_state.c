@@ -22,13 +22,6 @@ static const struct state_field regs_fields[] = {
     {0},
 };
 
-static const struct state_field mmc_fields[] = {
-    STATE_INT(struct mmc, tray_open), STATE_INT(struct mmc, locked),
-    STATE_INT(struct mmc, attention), STATE_INT(struct mmc, event),
-    STATE_INT(struct mmc, key),	      STATE_INT(struct mmc, asc),
-    STATE_INT(struct mmc, ascq),      {0},
-};
-
 const struct state_field ata_state_fields[] = {
     STATE_ONE(struct ata_dev, regs, regs_fields),
     STATE_INT_MAX(struct ata_dev, cur_cyls, 65535),
@@ -58,7 +51,7 @@ const struct state_field ata_state_fields[] = {
     STATE_INT_MAX(struct ata_dev, trim_at, ATA_MAX_TRIM *ATA_SECTOR),
     STATE_INT_MAX(struct ata_dev, trim_end, ATA_MAX_TRIM *ATA_SECTOR),
     STATE_RAW(struct ata_dev, cdb),
-    STATE_ONE(struct ata_dev, mmc, mmc_fields),
+    STATE_ONE(struct ata_dev, mmc, mmc_state_fields),
     STATE_POINTED_BYTES(struct ata_dev, buf, ATA_BUF_SIZE),
     {0},
 };

@@ -257,24 +257,10 @@ static int reserve(struct scsi_req *req)
 	return req->cdb[1] & 1 ? scsi_fail(req, SENSE_INVALID_FIELD) : 0;
 }
 
-static int prevent_removal(struct scsi_req *req)
-{
-	req->unit->locked = req->cdb[4] & 1;
-	return 0;
-}
-
+/* Fixed media have no tray to lock or move. */
 static int start_stop(struct scsi_req *req)
 {
-	struct scsi_unit *u = req->unit;
-	const bool start = req->cdb[4] & 1, loej = req->cdb[4] & 2;
-
-	if (req->cdb[4] >> 4 || !loej || !u->removable)
-		return 0; /* power conditions, spinning up and down */
-	if (!start && u->locked)
-		return scsi_fail(req, SENSE_REMOVAL_PREVENTED);
-	u->tray_open = !start;
-	scsi_unit_check_medium(u);
-	return 0;
+	return req->unit->removable ? scsi_mmc_command(req) : 0;
 }
 
 const struct scsi_command scsi_general_table[] = {
@@ -287,7 +273,7 @@ const struct scsi_command scsi_general_table[] = {
     {0x1a, SCSI_NO_SA, SCSI_BOTH, 0, scsi_mode_sense, NULL},		      /* (6) */
     {0x1b, SCSI_NO_SA, SCSI_BOTH, 0, start_stop, NULL},
     {0x1d, SCSI_NO_SA, SCSI_BOTH, 0, send_diagnostic, NULL},
-    {0x1e, SCSI_NO_SA, SCSI_BOTH, 0, prevent_removal, NULL},
+    {0x1e, SCSI_NO_SA, SCSI_BOTH, 0, scsi_mmc_command, NULL},		      /* PREVENT ALLOW MEDIUM REMOVAL */
     {0x55, SCSI_NO_SA, SCSI_BOTH, 0, scsi_mode_select, scsi_mode_select_run}, /* (10) */
     {0x5a, SCSI_NO_SA, SCSI_BOTH, 0, scsi_mode_sense, NULL},		      /* (10) */
     {0xa0, SCSI_NO_SA, SCSI_BOTH, SCSI_CMD_ALWAYS, scsi_report_luns, NULL},

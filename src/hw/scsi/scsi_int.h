@@ -5,6 +5,7 @@
 #define KELVIN_HW_SCSI_SCSI_INT_H
 
 #include "base/util.h"
+#include "hw/mmc.h"
 #include "hw/scsi/scsi.h"
 
 #define SCSI_MAX_RANGE	  (1ull << 30) /* bytes of one UNMAP or WRITE SAME */
@@ -27,12 +28,10 @@ struct scsi_unit {
 	struct scsi_bus *bus;
 	struct scsi_unit *next;
 	unsigned target;
-	struct block_node *medium; /* as of the last command, to notice a change */
 	bool drive_writeback, initial_wce, wce;
-	bool tray_open, locked;
+	struct mmc mmc; /* tray and lock; of a CD drive all the rest too. Its attention goes on to the unit's */
 	struct scsi_sense attention; /* key 0: none */
 	struct scsi_sense kept;	     /* for REQUEST SENSE, on buses without automatic sense */
-	bool new_media;		     /* for GET EVENT STATUS NOTIFICATION */
 	struct disk_errors errors;
 	uint64_t commands, failures; /* counters */
 };
@@ -112,14 +111,17 @@ int scsi_bus_place(const struct scsi_bus *b, struct scsi_unit *u, struct err *er
 
 static inline struct block_node *scsi_medium(const struct scsi_unit *u)
 {
-	return u->drive && !u->tray_open ? u->drive->node : NULL;
+	return u->drive && !u->mmc.tray_open ? u->drive->node : NULL;
 }
 uint64_t scsi_blocks(const struct scsi_unit *u); /* on the medium; 0 without one */
 bool scsi_unit_read_only(const struct scsi_unit *u);
 /* End the requests that were set aside. */
 void scsi_unit_abandon(struct scsi_unit *u);
-/* A new medium, a closed tray: the guest hears of it once. */
-void scsi_unit_check_medium(struct scsi_unit *u);
+/* After anything that may have moved the tray: the guest hears of a new medium once, the monitors of the tray. */
+void scsi_unit_mmc_news(struct scsi_unit *u);
+/* scsi_mmc.c: parse functions of commands that hw/mmc.c answers. */
+int scsi_mmc_command(struct scsi_req *req);
+extern const struct drive_media_ops scsi_media_ops;
 
 /* scsi_mode.c */
 int scsi_mode_sense(struct scsi_req *req);

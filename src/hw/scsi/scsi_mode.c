@@ -40,10 +40,10 @@ static void page_capabilities(const struct scsi_unit *u, enum page_control pc, u
 {
 	if (pc == PC_CHANGEABLE)
 		return;
-	p[0] = 0x3b;			   /* reads CD-R, CD-RW, DVD-ROM, DVD-R, DVD-RAM */
-	p[2] = 0x70;			   /* mode 2 forms 1 and 2, multisession */
-	p[4] = 0x29 | (u->locked ? 2 : 0); /* tray, eject, lock */
-	st16be(p + 6, 706);		   /* obsolete speeds in kB/s: 4x */
+	p[0] = 0x3b;			       /* reads CD-R, CD-RW, DVD-ROM, DVD-R, DVD-RAM */
+	p[2] = 0x70;			       /* mode 2 forms 1 and 2, multisession */
+	p[4] = 0x29 | (u->mmc.locked ? 2 : 0); /* tray, eject, lock */
+	st16be(p + 6, 706);		       /* obsolete speeds in kB/s: 4x */
 	st16be(p + 10, 512);
 	st16be(p + 12, 706);
 }

@@ -160,7 +160,7 @@ static int check_unit(struct scsi_req *req, const struct scsi_command *c)
 		return scsi_fail(req, s);
 	}
 	if ((c->flags & SCSI_CMD_MEDIUM) && !scsi_medium(u))
-		return scsi_fail(req, u->tray_open ? SENSE_NO_MEDIUM_TRAY_OPEN : SENSE_NO_MEDIUM);
+		return scsi_fail(req, u->mmc.tray_open ? SENSE_NO_MEDIUM_TRAY_OPEN : SENSE_NO_MEDIUM);
 	if ((c->flags & SCSI_CMD_WRITES) && scsi_unit_read_only(u))
 		return scsi_fail(req, SENSE_WRITE_PROTECTED);
 	return 0;
@@ -192,7 +192,6 @@ void scsi_req_init(struct scsi_req *req, struct scsi_bus *b, unsigned channel, u
 		return;
 	}
 	counter_add(&req->unit->commands, 1);
-	scsi_unit_check_medium(req->unit);
 	c = cdb_len && cdb_length(cdb[0]) && cdb_length(cdb[0]) <= cdb_len ? find_command(req->unit, req->cdb) : NULL;
 	if (!c)
 		scsi_fail(req, SENSE_INVALID_OPCODE);

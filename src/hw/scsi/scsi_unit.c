@@ -29,25 +29,10 @@ bool scsi_unit_read_only(const struct scsi_unit *u)
 	return u->cd || (n && block_read_only(n));
 }
 
-void scsi_unit_check_medium(struct scsi_unit *u)
-{
-	struct block_node *n = scsi_medium(u);
-
-	if (n == u->medium)
-		return;
-	if (n)
-		block_set_writeback(n, true); /* from here on each write says whether it must be durable */
-	if (n && u->cd) {
-		u->attention = SENSE_MEDIUM_CHANGED;
-		u->new_media = true;
-	}
-	u->medium = n;
-}
-
 void scsi_unit_reset(struct scsi_unit *u)
 {
 	u->wce = u->initial_wce;
-	u->locked = false;
+	u->mmc.locked = false;
 	u->attention = SENSE_RESET;
 }
 
@@ -63,9 +48,8 @@ static void enter_bus(void *arg)
 {
 	struct scsi_unit *u = arg, **at = &u->bus->units;
 
-	scsi_unit_check_medium(u);
+	mmc_reset(&u->mmc);
 	u->attention = SENSE_RESET;
-	u->new_media = false;
 	/* By channel, target and LUN, so that REPORT LUNS is in order. */
 	while (*at && ((*at)->channel < u->channel ||
 		       ((*at)->channel == u->channel &&
@@ -103,8 +87,10 @@ static void unit_unrealize(struct dev *d)
 		block_set_loop(u->drive->node, d->bus->loop, NULL);
 		block_set_writeback(u->drive->node, u->drive_writeback);
 	}
-	if (u->drive)
+	if (u->drive) {
 		u->drive->claimed = false;
+		u->drive->media = NULL;
+	}
 	u->bus = NULL;
 }
 
@@ -116,8 +102,10 @@ static int check_props(struct scsi_unit *u, struct err *err)
 		return err_set(err, -EINVAL, "Device needs media, but drive '%s' is empty", u->drive->id);
 	if (u->drive && u->drive->claimed)
 		return err_set(err, -EBUSY, "Drive '%s' is already in use by another device", u->drive->id);
-	if (!u->logical_block_size)
-		u->logical_block_size = u->cd ? 2048 : 512;
+	if (u->cd)
+		u->logical_block_size = MMC_BLOCK;
+	else if (!u->logical_block_size)
+		u->logical_block_size = 512;
 	if (!u->physical_block_size)
 		u->physical_block_size = u->logical_block_size;
 	if (disk_check_block_sizes(u->logical_block_size, u->physical_block_size, err))
@@ -175,9 +163,18 @@ static int unit_realize(struct dev *d, bool cd, struct err *err)
 		return ret;
 	if (u->drive)
 		u->drive->claimed = true;
+	if (u->drive && cd) {
+		u->drive->cdrom = true;
+		u->drive->media = &scsi_media_ops;
+		u->drive->media_opaque = u;
+	}
+	u->mmc =
+	    (struct mmc){.bus = d->bus, .drive = u->drive, .id = d->id, .product = u->product, .revision = u->version};
 	u->drive_writeback = !u->drive || !u->drive->node || block_writeback(u->drive->node);
 	u->initial_wce = u->write_cache == OOA_AUTO ? u->drive_writeback : u->write_cache == OOA_ON;
 	u->wce = u->initial_wce;
+	if (u->drive && u->drive->node) /* from here on each write says whether it must be durable */
+		block_set_writeback(u->drive->node, true);
 	disk_errors_init(&u->errors, d->bus, u->drive);
 	u->bus = b;
 	iothread_call(b->loop, enter_bus, u);
@@ -191,8 +188,12 @@ static int hd_realize(struct dev *d, struct err *err)
 
 static int cd_realize(struct dev *d, struct err *err)
 {
-	unit_of(d)->removable = true;
-	return unit_realize(d, true, err);
+	struct scsi_unit *u = unit_of(d);
+
+	u->removable = true;
+	if (!u->drive) /* an empty one, which the monitors may fill */
+		u->drive = drive_create("if=none,media=cdrom", d->bus->loop, err);
+	return !u->drive ? -EINVAL : unit_realize(d, true, err);
 }
 
 static void reset_unit(void *arg)
@@ -269,9 +270,7 @@ static const struct state_field sense_fields[] = {
     STATE_INT(struct scsi_sense, key), STATE_INT(struct scsi_sense, asc), STATE_INT(struct scsi_sense, ascq), {0}};
 static const struct state_field unit_fields[] = {
     STATE_INT(struct scsi_unit, wce),
-    STATE_INT(struct scsi_unit, tray_open),
-    STATE_INT(struct scsi_unit, locked),
-    STATE_INT(struct scsi_unit, new_media),
+    STATE_ONE(struct scsi_unit, mmc, mmc_state_fields),
     STATE_ONE(struct scsi_unit, attention, sense_fields),
     STATE_ONE(struct scsi_unit, kept, sense_fields),
     {0},
@@ -286,21 +285,8 @@ static int unit_pre_save(void *obj, struct err *err)
 	return 0;
 }
 
-/* The medium is the one the saved machine had: no attention because of it. */
-static int unit_post_load(void *obj, struct err *err)
-{
-	struct scsi_unit *u = obj;
-
-	u->medium = scsi_medium(u);
-	return 0;
-}
-
-static const struct state unit_state = {.name = "scsi-unit",
-					.version = 1,
-					.min_version = 1,
-					.fields = unit_fields,
-					.pre_save = unit_pre_save,
-					.post_load = unit_post_load};
+static const struct state unit_state = {
+    .name = "scsi-unit", .version = 2, .min_version = 2, .fields = unit_fields, .pre_save = unit_pre_save};
 
 #define UNIT_DEVICE(symbol, type_name, type_about, realize_fn)                                                         \
 	const struct dev_ops symbol = {                                                                                \
