@@ -115,6 +115,8 @@ struct block_file_hook {
 	void (*begin)(struct block_file_hook *h, enum block_op op, bool fua, uint64_t offset, uint64_t len,
 		      const struct iovec *iov, int niov, void (**done)(void *opaque, int ret), void **opaque);
 	void (*truncated)(struct block_file_hook *h, uint64_t size); /* the file has a new length */
+	/* The file will be at least so long when *done is called; replaced as in begin. */
+	void (*extend)(struct block_file_hook *h, uint64_t size, void (**done)(void *opaque, int ret), void **opaque);
 };
 void block_file_set_hook(struct block_file *f, struct block_file_hook *h); /* NULL: none; idle */
 

@@ -477,6 +477,8 @@ void block_file_extend(struct block_file *f, uint64_t offset, uint64_t len, void
 		done(opaque, f->is_device ? -ENOTSUP : -ENOMEM);
 		return;
 	}
+	if (unlikely(f->hook))
+		f->hook->extend(f->hook, offset + len, &done, &opaque);
 	op->f = f;
 	op->op = BLOCK_FLUSH; /* no data is changed: not tracked, and nothing new to flush */
 	op->done = done;

@@ -20,8 +20,8 @@
 struct store_write {
 	struct store_write *next;
 	uint64_t offset, len;
-	uint64_t size; /* a new length of the file, if `resize` */
-	bool resize;
+	uint64_t size; /* a new length of the file, if `resize`; `grow`: at least so long */
+	bool resize, grow;
 	uint64_t ended; /* when, in events; 0: not yet */
 	uint8_t data[];
 };
@@ -51,6 +51,12 @@ static void apply_size(uint8_t **image, uint64_t *len, uint64_t *room, uint64_t 
 	*len = size;
 }
 
+static void apply_length(uint8_t **image, uint64_t *len, uint64_t *room, const struct store_write *w)
+{
+	if (!w->grow || w->size > *len)
+		apply_size(image, len, room, w->size);
+}
+
 static void apply(uint8_t **image, uint64_t *len, uint64_t *room, uint64_t offset, const uint8_t *data, uint64_t n)
 {
 	if (offset + n > *room) {
@@ -76,7 +82,7 @@ static void make_durable(struct store *s, uint64_t then)
 			continue;
 		}
 		if (w->resize)
-			apply_size(&s->durable, &s->len, &s->room, w->size);
+			apply_length(&s->durable, &s->len, &s->room, w);
 		else
 			apply(&s->durable, &s->len, &s->room, w->offset, w->data, w->len);
 		*p = w->next;
@@ -117,19 +123,36 @@ static void op_done(void *opaque, int ret)
 	s->held_tail = &o->next;
 }
 
-static void begin(struct block_file_hook *hook, enum block_op op, bool fua, uint64_t offset, uint64_t len,
-		  const struct iovec *iov, int niov, void (**done)(void *opaque, int ret), void **opaque)
+static void add_write(struct store *s, struct store_write *w)
 {
-	struct store *s = container_of(hook, struct store, hook);
+	if (s->last)
+		s->last->next = w;
+	else
+		s->first = w;
+	s->last = w;
+}
+
+/* In front of the caller's completion. */
+static struct store_op *op_begin(struct store *s, enum block_op op, void (**done)(void *opaque, int ret), void **opaque)
+{
 	struct store_op *o = calloc(1, sizeof(*o));
 
 	*o = (struct store_op){.s = s, .op = op, .done = *done, .opaque = *opaque, .flush = s->events + 1};
 	s->events++;
-	o->fua = fua && op != BLOCK_READ && op != BLOCK_FLUSH;
 	*done = op_done;
 	*opaque = o;
 	s->running++;
 	s->issued++;
+	return o;
+}
+
+static void begin(struct block_file_hook *hook, enum block_op op, bool fua, uint64_t offset, uint64_t len,
+		  const struct iovec *iov, int niov, void (**done)(void *opaque, int ret), void **opaque)
+{
+	struct store *s = container_of(hook, struct store, hook);
+	struct store_op *o = op_begin(s, op, done, opaque);
+
+	o->fua = fua && op != BLOCK_READ && op != BLOCK_FLUSH;
 	if (op != BLOCK_READ && op != BLOCK_FLUSH) {
 		struct store_write *w = calloc(1, sizeof(*w) + len); /* discards and zeroes: zeros */
 		uint64_t at = 0;
@@ -139,11 +162,7 @@ static void begin(struct block_file_hook *hook, enum block_op op, bool fua, uint
 			memcpy(w->data + at, iov[i].iov_base, iov[i].iov_len);
 			at += iov[i].iov_len;
 		}
-		if (s->last)
-			s->last->next = w;
-		else
-			s->first = w;
-		s->last = w;
+		add_write(s, w);
 		o->w = w;
 	}
 }
@@ -156,11 +175,19 @@ static void truncated(struct block_file_hook *hook, uint64_t size)
 	w->resize = true;
 	w->size = size;
 	w->ended = ++s->events;
-	if (s->last)
-		s->last->next = w;
-	else
-		s->first = w;
-	s->last = w;
+	add_write(s, w);
+}
+
+/* A file made longer: lost or there, like a write. */
+static void extend(struct block_file_hook *hook, uint64_t size, void (**done)(void *opaque, int ret), void **opaque)
+{
+	struct store *s = container_of(hook, struct store, hook);
+	struct store_op *o = op_begin(s, BLOCK_WRITE, done, opaque);
+
+	o->w = calloc(1, sizeof(*o->w));
+	o->w->resize = o->w->grow = true;
+	o->w->size = size;
+	add_write(s, o->w);
 }
 
 void store_attach(struct store *s, struct block_node *n, const char *path)
@@ -179,6 +206,7 @@ void store_attach(struct store *s, struct block_node *n, const char *path)
 	s->held_tail = &s->held;
 	s->hook.begin = begin;
 	s->hook.truncated = truncated;
+	s->hook.extend = extend;
 	block_file_set_hook(n->file, &s->hook);
 }
 
@@ -194,7 +222,7 @@ void store_detach(struct store *s, struct block_node *n)
 
 void store_crash(const struct store *s, const char *path, unsigned (*rnd)(unsigned n))
 {
-	uint64_t len = s->len, room = s->room;
+	uint64_t len = s->len, room = s->room, data;
 	uint8_t *image = malloc(room + 1);
 	const unsigned keep = rnd(5); /* none, few, ... all of what was not flushed */
 	int fd;
@@ -206,7 +234,7 @@ void store_crash(const struct store *s, const char *path, unsigned (*rnd)(unsign
 		uint64_t step;
 		if (w->resize) {
 			if (rnd(4) < keep)
-				apply_size(&image, &len, &room, w->size);
+				apply_length(&image, &len, &room, w);
 			continue;
 		}
 		if (!torn && rnd(4) >= keep)
@@ -218,7 +246,11 @@ void store_crash(const struct store *s, const char *path, unsigned (*rnd)(unsign
 		}
 	}
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	if (fd < 0 || write(fd, image, len) != (ssize_t)len)
+	data = len;
+	while (data >= SECTOR && !image[data - 1] &&
+	       memcmp(image + data - SECTOR, image + data - SECTOR + 1, SECTOR - 1) == 0)
+		data -= SECTOR; /* room at the end, which costs time */
+	if (fd < 0 || write(fd, image, data) != (ssize_t)data || ftruncate(fd, (off_t)len))
 		abort();
 	close(fd);
 	free(image);

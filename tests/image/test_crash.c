@@ -30,28 +30,35 @@ static unsigned rnd(unsigned n)
 	return (unsigned)(seed >> 11) % n;
 }
 
-struct cell {
+struct image {
 	const char *name, *format, *options; /* of qemu-img create */
-	bool writeback, lies;
-	bool lazy; /* what a crash leaves is repaired at the next opening */
+	bool lazy;			     /* what a crash leaves is repaired at the next opening */
 	bool backing;
 };
-static const struct cell cells[] = {
-    {"qcow2 64k", "qcow2", "cluster_size=64k", true, false, false, false},
-    {"qcow2 512", "qcow2", "cluster_size=512", true, false, false, false},
-    {"qcow2 4k writethrough", "qcow2", "cluster_size=4k", false, false, false, false},
-    {"qcow2 v2", "qcow2", "compat=0.10,cluster_size=4k", true, false, false, false},
-    {"qcow2 lazy", "qcow2", "lazy_refcounts=on,cluster_size=4k", true, false, true, false},
-    {"qcow2 extended L2", "qcow2", "extended_l2=on,cluster_size=16k", true, false, false, false},
-    {"qcow2 overlay", "qcow2", "backing_file=b.raw,backing_fmt=raw,cluster_size=16k", true, false, false, true},
-    {"qcow2 overlay extended L2", "qcow2", "backing_file=b.raw,backing_fmt=raw,extended_l2=on", true, false, false,
-     true},
-    {"qcow2 narrow refcounts", "qcow2", "refcount_bits=1,cluster_size=512", true, false, false, false},
-    {"qed", "qed", "cluster_size=4k", true, false, true, false},
-    {"qed writethrough", "qed", "cluster_size=64k", false, false, true, false},
-    {"raw", "raw", "preallocation=off", true, false, false, false},
-    {"raw writethrough", "raw", "preallocation=off", false, false, false, false},
-    {"qcow2 unsafe", "qcow2", "cluster_size=4k", true, true, false, false},
+static const struct image images[] = {
+    {"qcow2 64k", "qcow2", "cluster_size=64k", false, false},
+    {"qcow2 512", "qcow2", "cluster_size=512", false, false},
+    {"qcow2 v2 4k", "qcow2", "compat=0.10,cluster_size=4k", false, false},
+    {"qcow2 lazy", "qcow2", "lazy_refcounts=on,cluster_size=4k", true, false},
+    {"qcow2 extended L2", "qcow2", "extended_l2=on,cluster_size=16k", false, false},
+    {"qcow2 overlay", "qcow2", "backing_file=b.raw,backing_fmt=raw,cluster_size=16k", false, true},
+    {"qcow2 overlay extended L2", "qcow2", "backing_file=b.raw,backing_fmt=raw,extended_l2=on", false, true},
+    {"qcow2 narrow refcounts", "qcow2", "refcount_bits=1,cluster_size=512", false, false},
+    {"qed 4k", "qed", "cluster_size=4k", true, false},
+    {"qed 64k", "qed", "cluster_size=64k", true, false},
+    {"raw", "raw", "preallocation=off", false, false},
+};
+/* direct: a qcow2 file is made longer in advance, too. */
+static const struct cache {
+	const char *name;
+	bool writeback, direct, lies;
+} caches[] = {
+    {"writeback", true, false, false},	{"writethrough", false, false, false}, {"none", true, true, false},
+    {"directsync", false, true, false}, {"unsafe", true, false, true},
+};
+struct cell {
+	struct image i;
+	struct cache c;
 };
 
 /* Versions: every write has one, and its sectors carry it. 1 is the backing file's. */
@@ -80,8 +87,8 @@ static struct loop *loop;
 
 static void die(const struct run *r, const char *what, uint64_t at)
 {
-	fprintf(stderr, "FAILED: %s: %s (at %llu), crash point %u; the image is %s/crash\n", r->cell->name, what,
-		(unsigned long long)at, r->points, dir);
+	fprintf(stderr, "FAILED: %s %s: %s (at %llu), crash point %u; the image is %s/crash\n", r->cell->i.name,
+		r->cell->c.name, what, (unsigned long long)at, r->points, dir);
 	exit(1);
 }
 
@@ -107,18 +114,19 @@ static void stamp(uint8_t *sector, uint64_t index, uint32_t version)
 static struct block_node *open_at(const struct run *r, const char *name, bool read_only, bool check)
 {
 	char path[64];
-	struct block_open o = {.filename = path, .format = r->cell->format, .aio = AIO_SYNC};
+	struct block_open o = {.filename = path, .format = r->cell->i.format, .aio = AIO_SYNC};
 	struct err err = {0};
 	struct block_node *n;
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	o.writeback = r->cell->writeback;
-	o.no_flush = r->cell->lies;
+	o.writeback = r->cell->c.writeback;
+	o.no_flush = r->cell->c.lies;
+	o.direct = r->cell->c.direct;
 	o.discard_unmap = true;
 	o.read_only = read_only;
 	o.check = check;
 	n = block_open(&o, loop, &err);
-	if (!n && !r->cell->lies) {
+	if (!n && !r->cell->c.lies) {
 		fprintf(stderr, "%s\n", err.msg);
 		die(r, "it cannot be opened", 0);
 	}
@@ -170,7 +178,7 @@ static const char *verify_check(struct run *r, unsigned fix)
 		why = "it cannot be checked";
 	else if (c.corruptions || c.errors)
 		why = "its tables are corrupt";
-	else if (fix && c.leaks && strcmp(r->cell->format, "qed") != 0) /* which has no place to note free clusters */
+	else if (fix && c.leaks && strcmp(r->cell->i.format, "qed") != 0) /* which has no place to note free clusters */
 		why = "leaks are not repaired";
 	r->leaks += !fix && c.leaks;
 	block_close(n);
@@ -179,7 +187,7 @@ static const char *verify_check(struct run *r, unsigned fix)
 
 static void crash(struct run *r)
 {
-	const bool raw = strcmp(r->cell->format, "raw") == 0;
+	const bool raw = strcmp(r->cell->i.format, "raw") == 0;
 	const char *why = NULL;
 	struct block_node *n;
 	char path[64], cmd[100];
@@ -188,9 +196,9 @@ static void crash(struct run *r)
 	snprintf(path, sizeof(path), "%s/crash", dir);
 	store_crash(&r->store, path, rnd);
 	r->points++;
-	if (!raw && !r->cell->lazy)
+	if (!raw && !r->cell->i.lazy)
 		why = verify_check(r, 0);
-	if (!why && !raw && !r->cell->lazy && strcmp(r->cell->format, "qcow2") == 0 && rnd(40) == 0) {
+	if (!why && !raw && !r->cell->i.lazy && strcmp(r->cell->i.format, "qcow2") == 0 && rnd(40) == 0) {
 		snprintf(cmd, sizeof(cmd), "qemu-img check crash; test $? = 0 -o $? = 3");
 		shell(cmd);
 	}
@@ -205,7 +213,7 @@ static void crash(struct run *r)
 		if (!why)
 			why = verify_check(r, 0);
 	}
-	if (why && !r->cell->lies)
+	if (why && !r->cell->c.lies)
 		die(r, why, at);
 	r->lost += why != NULL;
 }
@@ -216,7 +224,7 @@ static void slot_done(struct block_req *req)
 {
 	struct slot *s = req->opaque;
 	struct model *m = &s->run->m;
-	const bool durable = !s->run->cell->writeback || (req->flags & BLOCK_FUA);
+	const bool durable = !s->run->cell->c.writeback || (req->flags & BLOCK_FUA);
 
 	if (req->result)
 		die(s->run, "a request failed", req->offset);
@@ -307,16 +315,16 @@ static void one_image(struct run *r, unsigned points)
 
 	memset(&r->m, 0, sizeof(r->m));
 	r->m.now = 1;
-	snprintf(cmd, sizeof(cmd), "rm -f image; qemu-img create -f %s -o %s image %u", r->cell->format,
-		 r->cell->options, DISK);
+	snprintf(cmd, sizeof(cmd), "rm -f image; qemu-img create -f %s -o %s image %u", r->cell->i.format,
+		 r->cell->i.options, DISK);
 	shell(cmd);
 	snprintf(path, sizeof(path), "%s/image", dir);
-	for (unsigned i = 0; i < SECTORS && r->cell->backing; i++)
+	for (unsigned i = 0; i < SECTORS && r->cell->i.backing; i++)
 		r->m.issued[i] = r->m.durable[i] = 1;
 	r->n = open_at(r, "image", false, false);
 	store_attach(&r->store, r->n, path);
 	r->store.delaying = true;
-	r->store.lies = r->cell->lies;
+	r->store.lies = r->cell->c.lies;
 	for (unsigned end = r->points + points; r->points < end;) {
 		struct slot *s = &r->slot[rnd(DEPTH)];
 		if (!s->busy && rnd(2))
@@ -368,18 +376,20 @@ int main(int argc, char **argv)
 	if (!loop || !mkdtemp(dir))
 		return 1;
 	make_backing();
-	for (size_t i = 0; i < ARRAY_SIZE(cells); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(images) * ARRAY_SIZE(caches); i++) {
+		const struct cell cell = {images[i / ARRAY_SIZE(caches)], caches[i % ARRAY_SIZE(caches)]};
+		const unsigned all = ARRAY_SIZE(images) * ARRAY_SIZE(caches);
 		struct run *r = calloc(1, sizeof(*r));
-		const unsigned per_cell = MAX(points / (unsigned)ARRAY_SIZE(cells), 1u);
-		r->cell = &cells[i];
-		while (r->points < per_cell)
-			one_image(r, MIN(per_cell - r->points, 25u));
-		if (r->cell->lies)
-			printf("%-28s %u power cuts: unsafe, %u images damaged\n", r->cell->name, r->points, r->lost);
+		r->cell = &cell;
+		while (r->points < MAX(points / all, 1u))
+			one_image(r, MIN(MAX(points / all, 1u) - r->points, 25u));
+		printf("%-28s%-14s", cell.i.name, cell.c.name);
+		if (cell.c.lies)
+			printf("%u power cuts: unsafe, %u images damaged\n", r->points, r->lost);
 		else
-			printf("%-28s %u power cuts: all that was flushed is there, %u images had leaks\n",
-			       r->cell->name, r->points, r->leaks);
-		if (r->cell->lies && r->points > 15 && !r->lost)
+			printf("%u power cuts: all that was flushed is there, %u images had leaks\n", r->points,
+			       r->leaks);
+		if (cell.c.lies && r->points > 30 && !r->lost)
 			die(r, "no damage although flushes were ignored: the store does not forget", 0);
 		free(r);
 	}
