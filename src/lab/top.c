@@ -67,13 +67,12 @@ static json_t *read_machine(const char *path)
 static json_t *sample_machines(void)
 {
 	json_t *all = json_object();
-	char folder[80], *kelvin = NULL;
-	const struct vmm_ops *vmm = vmm_find("kelvin", &kelvin, NULL);
+	char folder[80];
+	const struct vmm_ops *vmm = vmm_ops("kelvin");
 	struct dirent *e;
 	DIR *d = runtime_folder(folder, sizeof(folder), false) == 0 ? opendir(folder) : NULL;
 
-	free(kelvin);
-	while (d && vmm && (e = readdir(d))) {
+	while (d && (e = readdir(d))) {
 		char *path = strstr(e->d_name, ".sock") ? paths_text("%s/%s", folder, e->d_name) : NULL;
 		json_t *o = path ? read_machine(path) : NULL, *stats = json_object_get(o, "stats");
 		free(path);

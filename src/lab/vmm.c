@@ -131,29 +131,37 @@ static char *search_path(const char *program)
 	return NULL;
 }
 
+const struct vmm_ops *vmm_ops(const char *base)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (!strncmp(base, table[i].name, strlen(table[i].name)))
+			return &table[i];
+	return NULL;
+}
+
 const struct vmm_ops *vmm_find(const char *program, char **path, struct err *err)
 {
 	const char *slash = strrchr(program, '/'), *base = slash ? slash + 1 : program;
+	const struct vmm_ops *vmm = vmm_ops(base);
 	const struct paths *p = paths_find(err);
-	const char *self = getenv("KELVIN_LAB_SELF");
+	const char *self = getenv("KELVIN_LAB_SELF"), *package;
 
 	if (!p)
 		return NULL;
-	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
-		if (strncmp(base, table[i].name, strlen(table[i].name)))
-			continue;
-		*path = slash ? strdup(program) : i == 0 ? strdup(self ? self : p->self) : search_path(program);
-		if (*path && access(*path, X_OK) == 0)
-			return &table[i];
-		free(*path);
-		*path = NULL;
-		const char *package = slash ? NULL : table[i].package;
-		err_set(err, -ENOENT, "the monitor '%s' is not installed%s%s%s", program,
-			package ? " (Debian's package " : "", package ? package : "", package ? ")" : "");
+	if (!vmm) {
+		err_set(err, -EINVAL,
+			"'%s' is no monitor the lab knows (kelvin, qemu-system-x86_64, or a path that ends so)",
+			program);
 		return NULL;
 	}
-	err_set(err, -EINVAL, "'%s' is no monitor the lab knows (kelvin, qemu-system-x86_64, or a path that ends so)",
-		program);
+	*path = slash ? strdup(program) : vmm == table ? strdup(self ? self : p->self) : search_path(program);
+	if (*path && access(*path, X_OK) == 0)
+		return vmm;
+	free(*path);
+	*path = NULL;
+	package = slash ? NULL : vmm->package;
+	err_set(err, -ENOENT, "the monitor '%s' is not installed%s%s%s", program, package ? " (Debian's package " : "",
+		package ? package : "", package ? ")" : "");
 	return NULL;
 }
 

@@ -35,6 +35,9 @@ struct vmm_ops {
 	struct vmm_query query[VMM_QUERIES];
 };
 
+/* What is known of the monitor whose program has this file name; NULL: it is none the lab knows. */
+const struct vmm_ops *vmm_ops(const char *base);
+
 /* The monitor for a program (`kelvin`: this program; a path; or a name in $PATH), and its path, malloc'ed. NULL and
  * err. */
 const struct vmm_ops *vmm_find(const char *program, char **path, struct err *err);

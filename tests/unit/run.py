@@ -12,6 +12,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -642,8 +643,8 @@ def case_top():
     env = {**os.environ, "XDG_RUNTIME_DIR": runtime}
     folder = os.path.join(runtime, "kelvin")
 
-    def machines():
-        p = subprocess.run([KELVIN, "top", "--once", "--json", "--interval", "0.2"], capture_output=True, text=True, timeout=PATIENCE, env=env)
+    def machines(program=KELVIN):
+        p = subprocess.run([program, "top", "--once", "--json", "--interval", "0.2"], capture_output=True, text=True, timeout=PATIENCE, env=env)
         assert p.returncode == 0, p
         return json.loads(p.stdout)["machines"]
 
@@ -659,6 +660,8 @@ def case_top():
         assert list(got) == [pid] and got[pid]["name"] == "the machine" and got[pid]["accel"] == "soft", got
         assert got[pid]["totals"]["vcpu.insns"] == 0 and "exits" in got[pid]["rates"], got
         assert os.listdir(folder) == [pid + ".sock"]
+        # It needs none of the lab's files: a program copied elsewhere, under another name, sees the same.
+        assert list(machines(shutil.copy(KELVIN, path("another-name")))) == [pid]
         text = subprocess.run([KELVIN, "top", "--once", "--interval", "0.2"], capture_output=True, text=True, timeout=PATIENCE, env=env).stdout
         assert "1 machine" in text and "the machine" in text, text
     assert os.listdir(folder) == [] and machines() == {}
