@@ -5,17 +5,14 @@
  * natively in a child (insn_native.c); registers, flags, memory, vector state
  * and exceptions must agree.
  *
- *	test_insn [--count N] [--seed S] [--only MNEMONIC] [--table | --forms] [--verbose]
- *		  [--single | --sequence | --legacy | --compat | --jit | --jit32 | --tiers] [--max]
- *	test_insn --log FILE --minutes M	goes on where FILE ends, counts there
- *	test_insn --log FILE [--forms]		what was covered so far
- *
- * --jit: sequences, all of them translated at first sight; --jit32: 32-bit code so; --tiers: with the threshold that
- *users have, so that interpreter and translator take turns.
+ * Options: the table below, which --help prints.
  */
+#include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 #include <Zydis/Zydis.h>
 #include "cpu/soft/jit.h"
 #include "cpu/soft/stub.h"
@@ -349,6 +346,7 @@ static unsigned run_batch(struct case_gen *g, struct insn_case *cases, unsigned 
 		if (!h->valid) {
 			printf("the native child died in this case:\n");
 			print_case(&cases[k]);
+			failed++;
 			continue;
 		}
 		soft_run(&cases[k], &soft);
@@ -433,19 +431,29 @@ static void print_table(const struct case_gen *g)
 	printf("%u mnemonics can be tested here, %u not reached, %u with failures\n", n, never, bad);
 }
 
+static double clock_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 #define CHUNK (20 * BATCH) /* cases of one seed */
 
-/* Go on where the log ends, for so many minutes. A failing chunk is run again by --seed S --count CHUNK. */
-static unsigned long run_logged(struct case_gen *g, struct insn_case *cases, const char *path, unsigned minutes,
+/* Go on where the log ends, for so many minutes, one chunk at least. A failing chunk is run again by --seed S --count
+ * CHUNK. */
+static unsigned long run_logged(struct case_gen *g, struct insn_case *cases, const char *path, double minutes,
 				unsigned what)
 {
-	time_t end = time(NULL) + 60 * (time_t)minutes, saved = time(NULL);
+	const double end = clock_seconds() + 60 * minutes;
+	time_t saved = time(NULL);
 	struct case_log log;
 	unsigned long failed = 0;
 
 	if (log_read(g, path, &log))
 		return 1;
-	while (time(NULL) < end) {
+	do {
 		unsigned bad = 0;
 
 		gen_reseed(g, log.next_seed);
@@ -463,7 +471,7 @@ static unsigned long run_logged(struct case_gen *g, struct insn_case *cases, con
 			if (log_write(g, path, &log))
 				return 1;
 		}
-	}
+	} while (clock_seconds() < end);
 	if (log_write(g, path, &log))
 		return 1;
 	printf("%llu cases in all, %llu failed; %s\n", (unsigned long long)log.cases, (unsigned long long)log.failed,
@@ -471,99 +479,181 @@ static unsigned long run_logged(struct case_gen *g, struct insn_case *cases, con
 	return failed;
 }
 
-int main(int argc, char **argv)
-{
-	unsigned long count = 20000, failed = 0, done = 0;
-	const char *only = NULL;
-	uint64_t seed = 1;
-	unsigned what = 0;
-	bool table = false, forms = false;
-	const char *log = NULL;
-	unsigned minutes = 0;
-	struct case_gen *g;
-	static struct insn_case cases[BATCH];
+/* ---- options ------------------------------------------------------------------------------ */
 
-	for (int k = 1; k < argc; k++) {
-		if (strcmp(argv[k], "--count") == 0 && k + 1 < argc)
-			count = strtoul(argv[++k], NULL, 0);
-		else if (strcmp(argv[k], "--seed") == 0 && k + 1 < argc)
-			seed = strtoull(argv[++k], NULL, 0);
-		else if (strcmp(argv[k], "--only") == 0 && k + 1 < argc)
-			only = argv[++k];
-		else if (strcmp(argv[k], "--single") == 0)
-			what = 1;
-		else if (strcmp(argv[k], "--sequence") == 0)
-			what = 2;
-		else if (strcmp(argv[k], "--legacy") == 0)
-			what = 3;
-		else if (strcmp(argv[k], "--compat") == 0)
-			what = 4;
-		else if (strcmp(argv[k], "--log") == 0 && k + 1 < argc)
-			log = argv[++k];
-		else if (strcmp(argv[k], "--minutes") == 0 && k + 1 < argc)
-			minutes = (unsigned)strtoul(argv[++k], NULL, 0);
-		else if (strcmp(argv[k], "--forms") == 0)
-			table = forms = true;
-		else if (strcmp(argv[k], "--max") == 0)
-			max_model = true;
-		else if (strcmp(argv[k], "--jit") == 0) {
+static struct {
+	unsigned long count, seed;
+	double minutes;
+	const char *only, *log;
+	unsigned what; /* make_case's */
+	bool table, forms;
+} opt = {.count = 20000, .seed = 1};
+
+/* Letters of getopt_long, which are not options themselves. */
+enum { OPT_WHAT = 'a', OPT_JIT = OPT_WHAT + 8, OPT_JIT32, OPT_TIERS, OPT_OTHER };
+enum { O_COUNT = OPT_OTHER, O_SEED, O_ONLY, O_TABLE, O_FORMS, O_VERBOSE, O_MAX, O_LOG, O_MINUTES, O_HELP };
+
+static const struct {
+	struct option o;
+	const char *arg, *help;
+} options[] = {
+    {{"count", 1, NULL, O_COUNT}, "N", "so many cases (20000)"},
+    {{"seed", 1, NULL, O_SEED}, "S", "the cases of this seed (1)"},
+    {{"only", 1, NULL, O_ONLY}, "MNEMONIC", "only this instruction, and no fixed cases"},
+    {{"single", 0, NULL, OPT_WHAT + 1}, "", "single instructions only"},
+    {{"sequence", 0, NULL, OPT_WHAT + 2}, "", "sequences only"},
+    {{"legacy", 0, NULL, OPT_WHAT + 3}, "", "32- and 16-bit code only, half of it native as such"},
+    {{"compat", 0, NULL, OPT_WHAT + 4}, "", "32-bit code that runs natively as such only"},
+    {{"jit", 0, NULL, OPT_JIT}, "", "sequences, all translated at first sight"},
+    {{"jit32", 0, NULL, OPT_JIT32}, "", "32-bit code, translated at first sight"},
+    {{"tiers", 0, NULL, OPT_TIERS},
+     "",
+     "sequences, translated as users have it: interpreter and translator take turns"},
+    {{"max", 0, NULL, O_MAX}, "", "with -cpu max"},
+    {{"log", 1, NULL, O_LOG}, "FILE", "without --minutes: show what this log has covered"},
+    {{"minutes", 1, NULL, O_MINUTES}, "M", "with --log: go on where FILE ends, for so long (0.5 is half a minute)"},
+    {{"table", 0, NULL, O_TABLE}, "", "at the end coverage by mnemonic, and what is left out"},
+    {{"forms", 0, NULL, O_FORMS}, "", "the same by form"},
+    {{"verbose", 0, NULL, O_VERBOSE}, "", "every failure, not two of each mnemonic"},
+    {{"help", 0, NULL, O_HELP}, "", "this text"},
+};
+
+static void usage(FILE *f)
+{
+	fprintf(f, "usage: test_insn [OPTION...]\n");
+	for (size_t k = 0; k < ARRAY_SIZE(options); k++)
+		fprintf(f, "  --%s%s%s%*s%s\n", options[k].o.name, *options[k].arg ? " " : "", options[k].arg,
+			(int)(20 - strlen(options[k].o.name) - strlen(options[k].arg) - !!*options[k].arg), "",
+			options[k].help);
+}
+
+/* A number that leaves nothing over; complains and exits otherwise. */
+static double number(const char *name, const char *text, double min)
+{
+	char *end;
+	double v;
+
+	errno = 0;
+	v = strtod(text, &end);
+	if (end == text || *end || errno || !(v >= min)) {
+		fprintf(stderr, "--%s %s: a number of at least %g is needed\n", name, text, min);
+		exit(2);
+	}
+	return v;
+}
+
+static unsigned long whole(const char *name, const char *text, unsigned long min)
+{
+	char *end;
+	unsigned long v;
+
+	errno = 0;
+	v = strtoul(text, &end, 0);
+	if (end == text || *end || errno || *text == '-' || v < min) {
+		fprintf(stderr, "--%s %s: a whole number of at least %lu is needed\n", name, text, min);
+		exit(2);
+	}
+	return v;
+}
+
+static void parse(int argc, char **argv)
+{
+	struct option list[ARRAY_SIZE(options) + 1] = {0};
+	int c;
+
+	for (size_t k = 0; k < ARRAY_SIZE(options); k++)
+		list[k] = options[k].o;
+	while ((c = getopt_long(argc, argv, "", list, NULL)) != -1) {
+		if (c > OPT_WHAT && c < OPT_JIT) {
+			opt.what = (unsigned)(c - OPT_WHAT);
+			continue;
+		}
+		switch (c) {
+		case O_COUNT: opt.count = whole("count", optarg, 1); break;
+		case O_SEED: opt.seed = whole("seed", optarg, 0); break;
+		case O_ONLY: opt.only = optarg; break;
+		case OPT_TIERS: tiers = true; __attribute__((fallthrough));
+		case OPT_JIT:
 			use_jit = true;
-			what = 2;
-		} else if (strcmp(argv[k], "--jit32") == 0) {
+			opt.what = 2;
+			break;
+		case OPT_JIT32:
 			use_jit = true;
-			what = 3;
-		} else if (strcmp(argv[k], "--tiers") == 0) {
-			use_jit = tiers = true;
-			what = 2;
-		} else if (strcmp(argv[k], "--table") == 0)
-			table = true;
-		else if (strcmp(argv[k], "--verbose") == 0)
-			verbose = true;
-		else {
-			fprintf(stderr,
-				"usage: test_insn [--count N] [--seed S] [--only MNEMONIC] [--table] [--verbose]\n");
-			return 2;
+			opt.what = 3;
+			break;
+		case O_MAX: max_model = true; break;
+		case O_LOG: opt.log = optarg; break;
+		case O_MINUTES: opt.minutes = number("minutes", optarg, 0.001); break;
+		case O_FORMS: opt.forms = true; __attribute__((fallthrough));
+		case O_TABLE: opt.table = true; break;
+		case O_VERBOSE: verbose = true; break;
+		case O_HELP: usage(stdout); exit(0);
+		default: usage(stderr); exit(2);
 		}
 	}
+	if (optind < argc || (opt.minutes && !opt.log)) {
+		fprintf(stderr, optind < argc ? "test_insn: '%s' is no option\n" : "--minutes needs --log FILE%s\n",
+			optind < argc ? argv[optind] : "");
+		usage(stderr);
+		exit(2);
+	}
+}
+
+/* Only look at the log. */
+static int show_log(struct case_gen *g)
+{
+	struct case_log l;
+
+	if (access(opt.log, R_OK)) {
+		fprintf(stderr, "%s: %s; --minutes M begins it\n", opt.log, strerror(errno));
+		return 2;
+	}
+	if (log_read(g, opt.log, &l))
+		return 2;
+	log_table(g, opt.forms);
+	print_left_out_all(g);
+	printf("%llu cases, %llu failed\n", (unsigned long long)l.cases, (unsigned long long)l.failed);
+	return l.failed != 0 || !l.cases;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long failed = 0, done = 0;
+	static struct insn_case cases[BATCH];
+	struct case_gen *g;
+
+	parse(argc, argv);
 	setlinebuf(stdout);
 	soft_setup();
 	if (use_jit && guest_enable_jit(&guest))
 		return 2;
 	if (tiers)
 		guest.accel.jit->threshold = 16;
-	g = gen_create(seed);
-	if (only && !gen_only(g, only)) {
-		fprintf(stderr, "no form of '%s' can be tested on this host\n", only);
+	g = gen_create(opt.seed);
+	if (opt.log && !opt.minutes)
+		return show_log(g);
+	if (opt.only && !gen_only(g, opt.only)) {
+		fprintf(stderr, "no form of '%s' can be tested on this host\n", opt.only);
 		return 2;
 	}
 	if (native_start(BATCH))
 		return 2;
-	gen_reseed(g, seed);
-	if (log && !minutes) { /* only look at it */
-		struct case_log l;
-
-		if (log_read(g, log, &l))
-			return 2;
-		log_table(g, forms);
-		print_left_out_all(g);
-		printf("%llu cases, %llu failed\n", (unsigned long long)l.cases, (unsigned long long)l.failed);
-		return l.failed != 0;
-	}
-	if (!only)
+	gen_reseed(g, opt.seed);
+	if (!opt.only)
 		failed += run_fixed(cases);
-	if (log)
-		return failed + run_logged(g, cases, log, minutes, what) != 0;
-	while (done < count) {
-		unsigned n = (unsigned)MIN(count - done, (unsigned long)BATCH);
+	if (opt.log)
+		return failed + run_logged(g, cases, opt.log, opt.minutes, opt.what) != 0;
+	while (done < opt.count) {
+		unsigned n = (unsigned)MIN(opt.count - done, (unsigned long)BATCH);
 
-		failed += run_batch(g, cases, n, what);
+		failed += run_batch(g, cases, n, opt.what);
 		done += n;
 	}
-	if (forms)
+	if (opt.forms)
 		log_table(g, true);
-	else if (table)
+	else if (opt.table)
 		print_table(g);
-	printf("%lu cases, seed %llu: %lu failed\n", done, (unsigned long long)seed, failed);
+	printf("%lu cases, seed %lu: %lu failed\n", done, opt.seed, failed);
 	gen_free(g);
 	guest_destroy(&guest);
 	return failed != 0;
