@@ -424,7 +424,7 @@ static const struct cmd_option cmd_table[] = {
     {"fw_cfg", "name=N,file=F|string=S", "an entry of the fw_cfg device", CMD_LIST, AT(fw_cfg), NULL},
     {"S", NULL, "do not start the CPUs (monitor command: cont)", CMD_FLAG, AT(vm.start_paused), NULL},
     {"incoming", "URI|defer",
-     "load the machine from file:PATH, exec:COMMAND, unix:PATH, fd:N; defer: migrate-incoming says", CMD_TEXT,
+     "load the machine from file:PATH, exec:COMMAND, unix:PATH, tcp:HOST:PORT, fd:N; defer: migrate-incoming says", CMD_TEXT,
      AT(vm.incoming), NULL},
     {"no-reboot", NULL, "leave instead of rebooting", CMD_FLAG, AT(vm.no_reboot), NULL},
     {"no-shutdown", NULL, "stop instead of leaving when the guest powers off", CMD_FLAG, AT(vm.no_shutdown), NULL},

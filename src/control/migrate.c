@@ -337,7 +337,7 @@ void hmp_migrate(struct vm *vm, const char *args, struct textbuf *out)
 	if (detach)
 		args += 3 + strspn(args + 3, " ");
 	if (!*args || *args == '-') {
-		textbuf_printf(out, "migrate [-d] URI: file:PATH, exec:COMMAND, unix:PATH or fd:N\n");
+		textbuf_printf(out, "migrate [-d] URI: file:PATH, exec:COMMAND, unix:PATH, tcp:HOST:PORT or fd:N\n");
 		return;
 	}
 	if (begin_save(vm, args, &err) < 0) {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -112,6 +113,55 @@ static int wait_command(struct migrate_end_point *e, struct err *err)
 	return err_set(err, -EIO, "the command ended with status %d", WEXITSTATUS(status));
 }
 
+/* ---- tcp:HOST:PORT ----------------------------------------------------------------- */
+
+static int tcp_try(const struct addrinfo *a, bool write)
+{
+	const int one = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	rc = write						    ? connect(fd, a->ai_addr, a->ai_addrlen)
+	     : bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1) ? -1
+								    : 0;
+	if (!rc)
+		return fd;
+	rc = -errno;
+	close(fd);
+	return rc;
+}
+
+/* HOST may be empty (any address of this host) or an IPv6 address in brackets. */
+static int open_tcp(const char *text, bool write, struct migrate_end_point *e, struct err *err)
+{
+	const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+	const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : "";
+	const size_t digits = strspn(port, "0123456789");
+	struct addrinfo *list = NULL;
+	char host[256];
+	int rc, fd = -ENOENT;
+
+	if (!digits || port[digits] || strtoul(port, NULL, 10) > UINT16_MAX || (size_t)(colon - text) >= sizeof(host))
+		return err_set(err, -EINVAL, "tcp:%.100s: HOST:PORT is needed", text);
+	snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
+	if (*host == '[' && host[strlen(host) - 1] == ']') {
+		host[strlen(host) - 1] = 0;
+		memmove(host, host + 1, strlen(host));
+	}
+	rc = getaddrinfo(*host ? host : NULL, port, &hints, &list);
+	if (rc)
+		return err_set(err, -EINVAL, "tcp:%.100s: %s", text, gai_strerror(rc));
+	for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+		fd = tcp_try(a, write);
+	freeaddrinfo(list);
+	if (fd < 0)
+		return err_set_errno(err, fd, "tcp:%.100s", text);
+	*(write ? &e->fd : &e->listen) = fd;
+	return 0;
+}
+
 /* ---- unix:PATH, fd:N ----------------------------------------------------------------- */
 
 static int open_unix(const char *path, bool write, struct migrate_end_point *e, struct err *err)
@@ -162,7 +212,8 @@ int migrate_uri_open(const char *uri, bool write, struct migrate_end_point *e, s
 	static const struct {
 		const char *scheme;
 		int (*open)(const char *rest, bool write, struct migrate_end_point *e, struct err *err);
-	} table[] = {{"file:", open_file}, {"exec:", open_command}, {"unix:", open_unix}, {"fd:", open_fd}};
+	} table[] = {
+	    {"file:", open_file}, {"exec:", open_command}, {"unix:", open_unix}, {"tcp:", open_tcp}, {"fd:", open_fd}};
 
 	*e = (struct migrate_end_point){.fd = -1, .listen = -1};
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
@@ -176,8 +227,9 @@ int migrate_uri_open(const char *uri, bool write, struct migrate_end_point *e, s
 			migrate_uri_finish(e, false, NULL);
 		return rc;
 	}
-	return err_set(err, -ENOTSUP,
-		       "'%.60s' does not exist in Kelvin yet: use file:PATH, exec:COMMAND, unix:PATH or fd:N", uri);
+	return err_set(
+	    err, -ENOTSUP,
+	    "'%.60s' does not exist in Kelvin yet: use file:PATH, exec:COMMAND, unix:PATH, tcp:HOST:PORT or fd:N", uri);
 }
 
 int migrate_uri_finish(struct migrate_end_point *e, bool good, struct err *err)

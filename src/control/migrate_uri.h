@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where a snapshot goes to and comes from: file:, exec:, unix: and fd:. Main loop's thread. */
+/* Where a snapshot goes to and comes from: file:, exec:, unix:, tcp: and fd:. Main loop's thread. */
 #ifndef KELVIN_CONTROL_MIGRATE_URI_H
 #define KELVIN_CONTROL_MIGRATE_URI_H
 
@@ -10,7 +10,7 @@
 /* One end of a stream. A file that is written gets its name when migrate_uri_finish is told that all is well. */
 struct migrate_end_point {
 	int fd;	     /* to read or write; -1: a listening socket has nobody yet */
-	int listen;  /* unix: for reading; else -1 */
+	int listen;  /* unix: and tcp: for reading; else -1 */
 	pid_t child; /* exec: else 0 */
 	char *path, *temp;
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""snapshot.py ACCEL[,ACCEL...] [TICKS [DISK]]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
+"""snapshot.py ACCEL[,ACCEL...] [TICKS [DISK [CPUS]]]: a guest that writes a disk, counts ticks, sleeps and prints is saved, loaded in another
 process (on the next engine of the list; the last one once more on the first), and goes on without noticing."""
 import os
 import subprocess
@@ -35,6 +35,7 @@ report wrong $(wc -l < /tmp/wrong) $(head -1 /tmp/wrong)
 umount /mnt
 """
 TICKS = int(sys.argv[2]) if len(sys.argv) > 2 else 40
+SMP = int(sys.argv[4]) if len(sys.argv) > 4 else 2
 # What both engines can give; a guest that was saved on one must find it on the other. (Without invtsc Linux does not
 # trust the TSC of two CPUs and says so at boot.)
 CPU = "qemu64,-invtsc"
@@ -92,7 +93,7 @@ def main():
     seen, state, commands = [], None, COMMANDS.replace("TICKS", str(TICKS)).replace("NODE", node)
     for number, accel in enumerate(stages):
         more = args + (["-incoming", f"file:{state}"] if state else [])
-        with guest.Guest(bzimage, [initramfs], commands, args=more, accel=accel, mem="192M", smp=2) as run:
+        with guest.Guest(bzimage, [initramfs], commands, args=more, accel=accel, mem="192M", smp=SMP) as run:
             if number + 1 < len(stages):
                 if not state:
                     run.wait_report("cpuinfo", 400)

@@ -48,7 +48,7 @@ class Failed(Exception):
 
 
 class Machine:
-    def __init__(self, command, peer, *options):
+    def __init__(self, command, peer, *options, pass_fds=()):
         self.peer, self.irqs, self.next_bar, self.next_io = peer, [], 0xe0000000, 0xc000
         path = temp("socket")
         server = socket.socket(socket.AF_UNIX)
@@ -58,7 +58,8 @@ class Machine:
         engine = ["-accel", "tcg", "-S", "-qtest-log", "none"] if peer else ["-accel", "qtest"]
         self.err = open(temp("stderr"), "w+b")
         self.process = subprocess.Popen([*command, *engine, "-display", "none", "-nodefaults", "-m", "64", "-qtest",
-                                         "unix:" + path, *options], stdin=subprocess.DEVNULL, stderr=self.err)
+                                         "unix:" + path, *options], stdin=subprocess.DEVNULL, stderr=self.err,
+                                        pass_fds=pass_fds)
         while True:
             server.settimeout(0.2)
             try:

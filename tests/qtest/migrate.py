@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The machine goes from one process to another by every URI that migrate and -incoming take, from QMP and from the human
+monitor, cancelled and refused: memory, CMOS, the PIC, a disk's registers and the clock are as before."""
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import qtest
+from qtest import Machine, case, cases, expect, temp
+
+KELVIN = [os.path.abspath(sys.argv[1]), "run"]
+PATIENCE = 60
+
+
+class Qmp:
+    """A second connection, for commands of the monitor."""
+
+    def __init__(self, path):
+        self.events, deadline = [], time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.socket = socket.socket(socket.AF_UNIX)
+                self.socket.connect(path)
+                break
+            except OSError:
+                assert time.monotonic() < deadline, "no monitor"
+                time.sleep(0.02)
+        self.socket.settimeout(PATIENCE)
+        self.file = self.socket.makefile("r")
+        json.loads(self.file.readline())
+        self.call("qmp_capabilities")
+
+    def raw(self, command, **args):
+        self.socket.sendall(json.dumps({"execute": command, "arguments": {k.replace("_", "-"): v for k, v in args.items()}})
+                            .encode())
+        while True:
+            got = json.loads(self.file.readline())
+            if "event" not in got:
+                return got
+            self.events.append((got["event"], got.get("data", {}).get("status")))
+
+    def call(self, command, **args):
+        got = self.raw(command, **args)
+        assert "return" in got, got
+        return got["return"]
+
+    def hmp(self, line):
+        return self.call("human-monitor-command", command_line=line)
+
+    def until(self, *states):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            got = self.call("query-migrate")
+            if got.get("status") in states:
+                return got
+            assert time.monotonic() < deadline and got.get("status") not in ("failed", "completed", "cancelled"), got
+            time.sleep(0.02)
+
+
+def machine(*options, **keep):
+    path = tempfile.mktemp(prefix="qmp", dir=qtest.DIR)
+    m = Machine(KELVIN, False, "-qmp", f"unix:{path},server=on,wait=off", "-device", "virtio-rng-pci", *options, **keep)
+    return m, Qmp(path)
+
+
+def change(m):
+    """Something of everything."""
+    for page in range(0, 64, 7):
+        m.write(0x200000 + page * 4096, bytes([page + 1]) * 100)
+    m.write(0x3ffff00, b"the last page" * 10)
+    m.outb(0x70, 0x50)
+    m.outb(0x71, 0x99)
+    m.outb(0x21, 0x5a)
+    m.cfg_write(m.pci_find(0x1af4, 0x1005), 0x3c, 0x77, 1)
+    m.step(123456789)
+
+
+def check(m):
+    for page in range(0, 64, 7):
+        expect(m.read(0x200000 + page * 4096, 100), bytes([page + 1]) * 100)
+    expect(m.read(0x200000 + 4096, 100), bytes(100))
+    expect(m.read(0x3ffff00, 13), b"the last page")
+    m.outb(0x70, 0x50)
+    expect(m.inb(0x71), 0x99)
+    expect(m.inb(0x21), 0x5a)
+    expect(m.cfg_read(m.pci_find(0x1af4, 0x1005), 0x3c, 1), 0x77)
+    expect(m.step(1), 123456790, "the clock goes on")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def arrive(target, qmp):
+    qmp.until("completed")
+    deadline = time.monotonic() + PATIENCE
+    while qmp.call("query-status")["status"] == "inmigrate":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    check(target)
+
+
+def file_like(save, load):
+    """Saved whole, then loaded."""
+    source, qmp = machine()
+    change(source)
+    expect(qmp.call("migrate", uri=save), {})
+    got = qmp.until("completed")
+    assert got["ram"]["total"] >= 64 << 20 and got["ram"]["remaining"] == 0, got
+    expect(qmp.call("query-status")["status"], "postmigrate")
+    again = qmp.raw("migrate", uri=save)
+    assert "postmigrate" in json.dumps(again) or "previous migration" in json.dumps(again), again
+    expect(source.close(), 0)
+    target, qmp = machine("-incoming", load)
+    arrive(target, qmp)
+    expect(target.close(), 0)
+
+
+def socket_like(uri, defer=False, hmp=False):
+    """The target waits for the source."""
+    target, to = machine("-incoming", "defer" if defer else uri)
+    source, qmp = machine()
+    change(source)
+    expect(to.call("query-status")["status"], "inmigrate")
+    if defer:
+        expect(to.hmp(f"migrate_incoming {uri}"), "") if hmp else expect(to.call("migrate-incoming", uri=uri), {})
+        assert "error" in to.raw("migrate-incoming", uri=uri), "a second time"
+    if hmp:
+        expect(qmp.hmp(f"migrate {uri}"), "")  # waits
+        assert "completed" in qmp.hmp("info migrate")
+    else:
+        qmp.call("migrate", uri=uri)
+        qmp.until("completed")
+    arrive(target, to)
+    assert ("MIGRATION", "completed") in to.events + qmp.events or hmp, (to.events, qmp.events)
+    expect(source.close(), 0)
+    expect(target.close(), 0)
+
+
+@case(name="file")
+def by_file(_):
+    path = temp("with 'blanks' in it")
+    file_like(f"file:{path}", f"file:{path}")
+    assert os.stat(path).st_mode & 0o077 == 0, "for nobody else"
+
+
+@case(name="exec")
+def by_exec(_):
+    path = temp("zipped")
+    file_like(f"exec:gzip -1 > {shlex.quote(path)}", f"exec:zcat {shlex.quote(path)}")
+
+
+@case(name="unix")
+def by_unix(_):
+    path = temp("incoming")
+    socket_like(f"unix:{path}")
+    assert not os.path.exists(path), "the socket is gone"
+    socket_like(f"unix:{path}", defer=True)
+    socket_like(f"unix:{path}", defer=True, hmp=True)
+
+
+@case(name="tcp")
+def by_tcp(_):
+    socket_like(f"tcp:127.0.0.1:{free_port()}")
+    socket_like(f"tcp:localhost:{free_port()}", defer=True)
+
+
+@case(name="fd")
+def by_fd(_):
+    a, b = socket.socketpair()
+    b.setblocking(True)
+    for s in (a, b):
+        os.set_inheritable(s.fileno(), True)
+    source, qmp = machine(pass_fds=(a.fileno(),))
+    target, to = machine("-incoming", f"fd:{b.fileno()}", pass_fds=(b.fileno(),))
+    change(source)
+    qmp.call("migrate", uri=f"fd:{a.fileno()}")
+    a.close()
+    b.close()
+    qmp.until("completed")
+    arrive(target, to)
+    source.close()
+    target.close()
+
+
+@case(name="cancel")
+def cancel(_):
+    """Nobody reads: cancelled, the machine is as it was; then it is saved after all."""
+    a, b = socket.socketpair()
+    os.set_inheritable(a.fileno(), True)
+    source, qmp = machine(pass_fds=(a.fileno(),))
+    change(source)
+    for how in (lambda: qmp.call("migrate_cancel"), lambda: qmp.hmp("migrate_cancel")):
+        qmp.call("migrate", uri=f"fd:{a.fileno()}")
+        assert "error" in qmp.raw("migrate", uri="file:/dev/null"), "one at a time"
+        expect(qmp.call("query-migrate")["status"], "active")
+        how()
+        qmp.until("cancelled")
+        expect(qmp.call("query-status")["status"], "running")
+    check(source)
+    qmp.call("migrate_cancel")  # nothing to cancel
+    path = temp("after all")
+    expect(qmp.hmp(f"migrate -d file:{path}"), "")
+    qmp.until("completed")
+    source.close()
+    b.close()
+    a.close()
+
+
+@case(name="failures")
+def failures(_):
+    """The machine runs on; no file is left half written; what does not exist is refused by name."""
+    source, qmp = machine()
+    for uri, word in (("rdma:host:1", "does not exist"), ("tcp:nobody", "HOST:PORT"), ("tcp:127.0.0.1:99999", "HOST:PORT"),
+                      (f"tcp:127.0.0.1:{free_port()}", "refused"), ("unix:/nonexistent/socket", "No such file"),
+                      ("fd:77", "open descriptor"), ("fd:name", "open descriptor"), ("file:/nonexistent/x", "cannot create"),
+                      ("file:", "path"), ("unix:", "path")):
+        got = qmp.raw("migrate", uri=uri)
+        assert word in got.get("error", {}).get("desc", ""), (uri, got)
+        assert word in qmp.hmp(f"migrate {uri}"), uri
+        expect(qmp.call("query-status")["status"], "running")
+    qmp.call("migrate", uri="exec:cat >/dev/null; exit 3")
+    assert "status 3" in qmp.until("failed")["error-desc"]
+    qmp.call("migrate", uri="exec:exit 0")  # the reader has gone
+    qmp.until("failed")
+    expect(qmp.call("query-status")["status"], "running")
+    source.close()
+    for uri in ("file:/nonexistent/x", "exec:false", "tcp:nobody", "fd:77"):
+        got = subprocess.run([*KELVIN, "-accel", "qtest", "-display", "none", "-nodefaults", "-incoming", uri],
+                             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+        assert got.returncode == 1 and len(got.stderr.strip().splitlines()) == 1, (uri, got)
+
+
+def main():
+    bad = 0
+    for name, fn, _, _ in cases:
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
+        try:
+            fn(None)
+        except Exception as e:  # the others still run
+            bad += 1
+            where = e.__traceback__
+            while where.tb_next and where.tb_next.tb_frame.f_code.co_filename == __file__:
+                where = where.tb_next
+            print(f"FAIL {name}, line {where.tb_lineno}: {type(e).__name__} {e}")
+    print(f"{len(cases)} cases, {bad} bad")
+    sys.exit(bad != 0)
+
+
+main()
