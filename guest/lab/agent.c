@@ -20,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -245,6 +247,12 @@ static void metric(const char *name, double value, const char *unit, const char 
 	metric_send(json_pack("{s:s,s:f,s:s,s:s}", "metric", name, "value", value, "unit", unit, "better", better));
 }
 
+/* On the host nothing may go on working when the lab is killed: each ends with what started it. */
+static void end_with_parent(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 /* Runs argv; its output goes to fd `out` where that is >= 0. The exit status. */
 static int run(char **argv, int out)
 {
@@ -252,6 +260,7 @@ static int run(char **argv, int out)
 	int status = -1;
 
 	if (pid == 0) {
+		end_with_parent();
 		if (out >= 0)
 			dup2(out, 1);
 		execvp(argv[0], argv);
@@ -625,6 +634,7 @@ static int cmd_serve(int argc, char **argv)
 	}
 	pid_t pid = fork();
 	if (pid == 0) {
+		end_with_parent();
 		dup2(fileno(log), 1);
 		dup2(fileno(log), 2);
 		execl("/bin/sh", "sh", "-c", script, (char *)NULL);
@@ -650,6 +660,7 @@ int main(int argc, char **argv)
 		     {"fio-begin", cmd_fio_begin, 1}, {"fio-end", cmd_fio_end, 1}};
 
 	channel = getenv("LAB_FD") ? atoi(getenv("LAB_FD")) : -1;
+	end_with_parent();
 	for (size_t i = 0; argc > 1 && i < sizeof(table) / sizeof(table[0]); i++)
 		if (!strcmp(argv[1], table[i].name) && argc - 2 >= table[i].least)
 			return table[i].fn(argc - 2, argv + 2);

@@ -80,15 +80,20 @@ static int run_prepare(struct bench_files *f, const struct paths *p, const char 
 	return 0;
 }
 
-/* work/tools/lab: agent, programs, scripts, source tree; work/initrd: the initramfs and these. */
+/*
+ * work/tools/lab: agent, programs, scripts, source tree; work/initrd: the initramfs and these. Made under names of this
+ * process's own and then renamed: of a run that was killed a moment ago, a program that the script had started may
+ * still be writing.
+ */
 static int make_tools(struct bench_files *f, const struct paths *p, const char *initramfs, struct err *err)
 {
-	char *script = "set -e; umask 022; mkdir -p \"$1/tools/lab\"; cp \"$3\"/guest/lab/*.sh "
+	char *script = "set -e; umask 022; new=\"$1/new.$$\"; mkdir -p \"$new/tools/lab\"; cp \"$3\"/guest/lab/*.sh "
 		       "\"$3/guest/lab/host-root\" \"$4/lab-agent\" "
-		       "\"$4/lab-bench\" \"$1/tools/lab/\"; if [ -n \"$5\" ]; then cp --reflink=auto \"$5\" "
-		       "\"$1/tools/lab/source.tar\"; fi; "
-		       "cp \"$2\" \"$1/initrd\"; "
-		       "cd \"$1/tools\"; find lab | cpio -o -H newc -R 0:0 --quiet >>\"$1/initrd\"";
+		       "\"$4/lab-bench\" \"$new/tools/lab/\"; if [ -n \"$5\" ]; then cp --reflink=auto \"$5\" "
+		       "\"$new/tools/lab/source.tar\"; fi; "
+		       "cp \"$2\" \"$new/initrd\"; "
+		       "(cd \"$new/tools\"; find lab | cpio -o -H newc -R 0:0 --quiet >>\"$new/initrd\"); "
+		       "rm -rf \"$1/tools\" \"$1/initrd\"; mv \"$new/tools\" \"$new/initrd\" \"$1/\"; rmdir \"$new\"";
 	char *argv[] = {"bash",
 			"-c",
 			script,
