@@ -20,17 +20,16 @@
 #include "base/util.h"
 #include "block/block.h"
 #include "hw/virtio/virtio_pci.h"
+#include "disk_image.h"
 #include "virtio_guest.h"
 
-#define IMAGE_SIZE (4u << 20)
-#define HEADER	   0x700000ull
-#define STATUS	   0x701000ull
-#define DEPTH	   32u
-#define LATE	   (60 * 1000000000ull)
+#define HEADER 0x700000ull
+#define STATUS 0x701000ull
+#define DEPTH  32u
+#define LATE   (60 * 1000000000ull)
 
 enum { IN = 0, OUT = 1, FLUSH = 4, GET_ID = 8, DISCARD = 11, WRITE_ZEROES = 13 };
 
-static char image[] = "kelvin-cases-XXXXXX";
 static struct machine m;
 static struct dev *dev;
 static struct guest g;
@@ -109,7 +108,7 @@ static int destroy(void **state)
 	if (m.bus.loop)
 		machine_destroy(&m);
 	memset(&m, 0, sizeof(m));
-	return truncate(image, 0) || truncate(image, IMAGE_SIZE);
+	return image_clear();
 }
 
 static struct virtio *vio(void)
@@ -300,19 +299,6 @@ static void test_data_onto_ring(void **state)
 }
 
 /* ---- main ---------------------------------------------------------------------------------------------- */
-
-static int setup(void **state)
-{
-	int fd = mkstemp(image);
-
-	drive_init();
-	return fd >= 0 && ftruncate(fd, IMAGE_SIZE) == 0 ? close(fd) : -1;
-}
-
-static int teardown(void **state)
-{
-	return unlink(image);
-}
 
 #define TEST(f) cmocka_unit_test_teardown(f, destroy)
 

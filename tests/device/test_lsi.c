@@ -16,18 +16,17 @@
 #include "base/util.h"
 #include "block/block.h"
 #include "hw/scsi/lsi.h"
+#include "disk_image.h"
 #include "virtio_guest.h"
 
-#define IMAGE_SIZE (4u << 20)
-#define SCRIPT	   0x200000u
-#define TABLE	   0x210000u /* what the program moves */
-#define MSG_OUT	   (TABLE + 0x000)
-#define CDB	   (TABLE + 0x100)
-#define STATUS	   (TABLE + 0x200)
-#define MSG_IN	   (TABLE + 0x300)
-#define DATA	   0x300000u
+#define SCRIPT	0x200000u
+#define TABLE	0x210000u /* what the program moves */
+#define MSG_OUT (TABLE + 0x000)
+#define CDB	(TABLE + 0x100)
+#define STATUS	(TABLE + 0x200)
+#define MSG_IN	(TABLE + 0x300)
+#define DATA	0x300000u
 
-static char image[] = "kelvin-lsi-XXXXXX";
 static struct machine m;
 static struct lsi *l;
 static uint64_t mmio, ram;
@@ -536,19 +535,6 @@ static void test_random_programs(void **state)
 		}
 		assert_true(l->nreqs <= LSI_MAX_REQS && l->bounce <= LSI_MAX_BOUNCE);
 	}
-}
-
-static int setup(void **state)
-{
-	int fd = mkstemp(image);
-
-	drive_init();
-	return fd >= 0 && ftruncate(fd, IMAGE_SIZE) == 0 ? close(fd) : -1;
-}
-
-static int teardown(void **state)
-{
-	return unlink(image);
 }
 
 #define TEST(f) cmocka_unit_test_teardown(f, destroy)

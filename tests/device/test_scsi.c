@@ -21,17 +21,16 @@
 #include "block/block.h"
 #include "hw/virtio/virtio_pci.h"
 #include "io/iothread.h"
+#include "disk_image.h"
 #include "virtio_guest.h"
 
-#define IMAGE_SIZE (4u << 20)
-#define BLOCKS	   (IMAGE_SIZE / 512)
-#define REQUEST	   0x700000ull
-#define RESPONSE   0x701000ull
-#define DATA	   BUFFER_BASE
-#define REQ_LEN	   51
-#define RESP_LEN   108
+#define BLOCKS	 (IMAGE_SIZE / 512)
+#define REQUEST	 0x700000ull
+#define RESPONSE 0x701000ull
+#define DATA	 BUFFER_BASE
+#define REQ_LEN	 51
+#define RESP_LEN 108
 
-static char image[] = "kelvin-scsi-XXXXXX";
 static struct machine m;
 static struct guest g;
 
@@ -120,7 +119,7 @@ static int destroy(void **state)
 	if (m.bus.loop)
 		machine_destroy(&m);
 	memset(&m, 0, sizeof(m));
-	return truncate(image, 0) || truncate(image, IMAGE_SIZE);
+	return image_clear();
 }
 
 enum dir { NONE, IN, OUT };
@@ -991,19 +990,6 @@ static void test_malformed(void **state)
 	assert_int_equal(guest_config(&g, 24, 4), 16);
 	guest_start(&g, ~0ull, 3, 64, true);
 	assert_int_equal(guest_config(&g, 20, 4), 96);
-}
-
-static int setup(void **state)
-{
-	int fd = mkstemp(image);
-
-	drive_init();
-	return fd >= 0 && ftruncate(fd, IMAGE_SIZE) == 0 ? close(fd) : -1;
-}
-
-static int teardown(void **state)
-{
-	return unlink(image);
 }
 
 #define TEST(f) cmocka_unit_test_teardown(f, destroy)

@@ -22,17 +22,16 @@
 #include "base/util.h"
 #include "block/block.h"
 #include "hw/virtio/virtio_pci.h"
+#include "disk_image.h"
 #include "virtio_guest.h"
 
-#define IMAGE_SIZE (4u << 20)
-#define F_RO	   5
-#define F_FLUSH	   9
-#define F_WCE	   11
-#define HEADER	   0x700000ull
-#define STATUS	   0x701000ull
-#define TABLE	   0x702000ull
+#define F_RO	5
+#define F_FLUSH 9
+#define F_WCE	11
+#define HEADER	0x700000ull
+#define STATUS	0x701000ull
+#define TABLE	0x702000ull
 
-static char image[] = "kelvin-blk-XXXXXX";
 static struct machine m;
 static struct dev *dev;
 static struct guest g;
@@ -100,7 +99,7 @@ static int destroy(void **state)
 	if (m.bus.loop)
 		machine_destroy(&m);
 	memset(&m, 0, sizeof(m));
-	return truncate(image, 0) || truncate(image, IMAGE_SIZE);
+	return image_clear();
 }
 
 static struct virtio *vio(void)
@@ -652,19 +651,6 @@ static void test_options(void **state)
 	expect_error("virtio-blk-pci,drive=d,disable-legacy=on,disable-modern=on", "no interface");
 	dev = dev_create_from_text(&m.bus, "virtio-blk-pci,drive=d", &err);
 	assert_non_null(dev);
-}
-
-static int setup(void **state)
-{
-	int fd = mkstemp(image);
-
-	drive_init();
-	return fd >= 0 && ftruncate(fd, IMAGE_SIZE) == 0 ? close(fd) : -1;
-}
-
-static int teardown(void **state)
-{
-	return unlink(image);
 }
 
 #define TEST(f) cmocka_unit_test_teardown(f, destroy)

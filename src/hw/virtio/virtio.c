@@ -208,6 +208,25 @@ bool virtio_notify_on(struct virtio *v, struct virtio_queue *q)
 	return virtq_notify_on(&q->vq) && may_run(v);
 }
 
+unsigned virtio_take_batch(struct virtio *v, struct virtio_queue *q,
+			   void *(*parse)(struct virtio *v, struct virtio_queue *q), void **reqs, bool *more)
+{
+	unsigned n = 0;
+	bool found = true;
+
+	virtio_lock(v);
+	virtq_notify_off(&q->vq);
+	while (n < VIRTIO_BATCH && (found = virtio_pop(v, q)) && (reqs[n] = parse(v, q)) != NULL)
+		n++;
+	if (!found)
+		found = virtio_notify_on(v, q);
+	else if (n < VIRTIO_BATCH)
+		found = false; /* broken, or out of memory */
+	virtio_unlock(v);
+	*more = found && n > 0;
+	return n;
+}
+
 /* ---- completion ------------------------------------------------------------- */
 
 void virtio_req_init(struct virtio *v, struct virtio_queue *q, struct virtio_req *req)

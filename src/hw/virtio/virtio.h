@@ -162,6 +162,13 @@ static inline bool virtio_has(const struct virtio *v, unsigned feature)
  * may not run. A broken queue turns into NEEDS_RESET here.
  */
 int virtio_pop(struct virtio *v, struct virtio_queue *q);
+/*
+ * Take what is available, at most VIRTIO_BATCH, under dev.lock: the requests that `parse` makes of v->chain (NULL when
+ * it broke the queue or has no memory) in their order. Returns how many; *more: there may be more, take again.
+ */
+#define VIRTIO_BATCH 128u
+unsigned virtio_take_batch(struct virtio *v, struct virtio_queue *q,
+			   void *(*parse)(struct virtio *v, struct virtio_queue *q), void **reqs, bool *more);
 /* virtq_notify_on; true only when virtio_pop would find something. dev.lock held. */
 bool virtio_notify_on(struct virtio *v, struct virtio_queue *q);
 /* The driver broke the rules of the device (not of the ring). dev.lock held. */

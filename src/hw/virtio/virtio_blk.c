@@ -69,7 +69,6 @@ enum {
 #define HEADER_LEN  16
 #define RANGE_LEN   16
 #define MAX_SECTORS (INT32_MAX / 512u) /* of one discard or write zeroes */
-#define BATCH_MAX   128
 
 struct virtio_blk {
 	struct virtio_pci t;
@@ -93,8 +92,7 @@ struct blk_req {
 	struct block_req b;
 	struct virtio_blk *blk;
 	struct disk_failed failed;
-	struct blk_req *next; /* of the batch */
-	uint8_t *status;      /* in guest memory */
+	uint8_t *status; /* in guest memory */
 	uint64_t in_len;
 	bool done; /* ended without the block layer */
 	struct iovec *last_in;
@@ -247,9 +245,9 @@ static int blk_prepare(struct blk_req *req, uint32_t type, uint64_t sector, stru
 }
 
 /* Turn the chain in v->chain into a request. dev.lock held; NULL when there is none. */
-static struct blk_req *blk_parse(struct virtio_blk *blk, struct virtio_queue *q)
+static void *blk_parse(struct virtio *v, struct virtio_queue *q)
 {
-	struct virtio *v = &blk->t.vio;
+	struct virtio_blk *blk = blk_of(v);
 	const struct virtq_chain *c = &v->chain;
 	uint8_t header[HEADER_LEN];
 	struct iovec *out, *in;
@@ -290,40 +288,16 @@ static struct blk_req *blk_parse(struct virtio_blk *blk, struct virtio_queue *q)
 
 /* ---- queues --------------------------------------------------------------- */
 
-/* Take what is available, at most BATCH_MAX; true when more may be waiting. */
-static bool blk_take_batch(struct virtio_blk *blk, struct virtio_queue *q, struct blk_req **list)
-{
-	struct virtio *v = &blk->t.vio;
-	struct blk_req **tail = list, *req;
-	unsigned n = 0;
-	bool more = true;
-
-	virtio_lock(v);
-	virtq_notify_off(&q->vq);
-	while (n < BATCH_MAX && (more = virtio_pop(v, q)) && (req = blk_parse(blk, q)) != NULL) {
-		*tail = req;
-		tail = &req->next;
-		n++;
-	}
-	if (!more)
-		more = virtio_notify_on(v, q);
-	else if (n < BATCH_MAX)
-		more = false; /* broken, or out of memory */
-	virtio_unlock(v);
-	*tail = NULL;
-	return more && n > 0;
-}
-
 static void blk_handle(struct virtio *v, struct virtio_queue *q)
 {
 	struct virtio_blk *blk = blk_of(v);
-	struct blk_req *list, *req;
+	void *reqs[VIRTIO_BATCH];
 	bool more;
 
 	do {
-		more = blk_take_batch(blk, q, &list);
-		while ((req = list) != NULL) {
-			list = req->next;
+		const unsigned n = virtio_take_batch(v, q, blk_parse, reqs, &more);
+		for (unsigned i = 0; i < n; i++) {
+			struct blk_req *req = reqs[i];
 			if (req->done)
 				blk_finish(req, (uint8_t)req->b.result);
 			else

@@ -88,7 +88,6 @@ enum {
 #define SENSE_SIZE    96
 #define MAX_TARGET    255
 #define MAX_LUN	      16383
-#define BATCH_MAX     128
 #define CONTROL_BATCH 64
 
 struct virtio_scsi {
@@ -111,7 +110,7 @@ struct vscsi_req {
 	struct virtio_req r;
 	struct scsi_req s;
 	struct virtio_scsi *dev;
-	struct vscsi_req *next, **prev; /* first of the batch (next only), then of active */
+	struct vscsi_req *next, **prev; /* of active */
 	uint64_t tag, serial;
 	uint8_t lun[8], cdb[SCSI_CDB_LEN];
 	unsigned cdb_len;
@@ -433,9 +432,9 @@ static void req_start(struct virtio_scsi *s, struct vscsi_req *req)
 }
 
 /* Turn the chain in v->chain into a request. Lock held; NULL when it is none, or without memory. */
-static struct vscsi_req *req_parse(struct virtio_scsi *s, struct virtio_queue *q)
+static void *req_parse(struct virtio *v, struct virtio_queue *q)
 {
-	struct virtio *v = &s->t.vio;
+	struct virtio_scsi *s = vscsi_of(v);
 	const struct virtq_chain *c = &v->chain;
 	const uint32_t header = REQ_FIXED + s->cdb_size, resp = RESP_FIXED + s->sense_size;
 	const size_t n = (size_t)(c->nout + c->nin);
@@ -474,42 +473,16 @@ static struct vscsi_req *req_parse(struct virtio_scsi *s, struct virtio_queue *q
 	return req;
 }
 
-/* Take what is available, at most BATCH_MAX; true when more may be waiting. */
-static bool take_batch(struct virtio_scsi *s, struct virtio_queue *q, struct vscsi_req **list)
-{
-	struct virtio *v = &s->t.vio;
-	struct vscsi_req **tail = list, *req;
-	unsigned n = 0;
-	bool more = true;
-
-	virtio_lock(v);
-	virtq_notify_off(&q->vq);
-	while (n < BATCH_MAX && (more = virtio_pop(v, q)) && (req = req_parse(s, q)) != NULL) {
-		*tail = req;
-		tail = &req->next;
-		n++;
-	}
-	if (!more)
-		more = virtio_notify_on(v, q);
-	else if (n < BATCH_MAX)
-		more = false; /* broken, or out of memory */
-	virtio_unlock(v);
-	*tail = NULL;
-	return more && n > 0;
-}
-
 static void request_handle(struct virtio *v, struct virtio_queue *q)
 {
 	struct virtio_scsi *s = vscsi_of(v);
-	struct vscsi_req *list, *req;
+	void *reqs[VIRTIO_BATCH];
 	bool more;
 
 	do {
-		more = take_batch(s, q, &list);
-		while ((req = list) != NULL) {
-			list = req->next;
-			req_start(s, req);
-		}
+		const unsigned n = virtio_take_batch(v, q, req_parse, reqs, &more);
+		for (unsigned i = 0; i < n; i++)
+			req_start(s, reqs[i]);
 		scsi_bus_flush_queues(&s->bus);
 		counter_add(&s->batches, 1);
 	} while (more);
