@@ -6,7 +6,8 @@
  * Direct writes that make a file longer go one after another on the host, each with
  * its own change of the file system's metadata; inside the file they go together. So
  * with O_DIRECT the file is made longer some megabytes ahead of what is allocated,
- * and cut again when it is closed. After a crash the rest of that room is free
+ * and cut again when it is closed. Not for a lone write: that one would wait for a
+ * worker of the file system that makes prepared blocks written ones. After a crash the rest of that room is free
  * clusters at the end of the file, which are found and used like all others.
  */
 #include "block/qcow2.h"
@@ -48,7 +49,7 @@ void qcow2_room_make(struct qcow2 *q)
 {
 	const uint64_t used = q->fresh << q->cluster_bits;
 
-	if (!q->room_end || q->making_room || used + ROOM / 2 < q->room_end)
+	if (!q->room_end || q->making_room || used + ROOM / 2 < q->room_end || q->ios.exclusives < 2)
 		return;
 	q->making_room = true;
 	q->node->inflight++; /* whoever drains waits for it too */

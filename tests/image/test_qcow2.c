@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -547,6 +548,39 @@ static void test_caches(void **state)
 	free(model);
 }
 
+static uint64_t file_size(const char *name)
+{
+	char path[100];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_int_equal(stat(path, &st), 0);
+	return (uint64_t)st.st_size;
+}
+
+/* The file is made longer in advance for writes beside each other, not for a lone one, which it would slow down. */
+static void test_room(void **state)
+{
+	struct pending p[4];
+	struct block_node *n;
+	uint8_t *buf;
+
+	must(shell("qemu-img create -f qcow2 w.qcow2 64M"), "create");
+	n = open_node("w.qcow2", "cache=none");
+	buf = aligned_alloc(4096, 65536);
+	memset(buf, 1, 65536);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(run(n, BLOCK_WRITE, 0, i << 20, buf, 65536), 0);
+	assert_in_range(file_size("w.qcow2"), 4 * 65536, 4 * MIB);
+	for (uint64_t i = 0; i < 4; i++)
+		start(n, &p[i], BLOCK_WRITE, 0, (i + 8) << 20, buf, 65536);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(finish(n, &p[i]), 0);
+	assert_int_equal(run(n, BLOCK_WRITE, 0, 16 << 20, buf, 65536), 0);
+	assert_in_range(file_size("w.qcow2"), 8 * MIB, 64 * MIB);
+	free(buf);
+}
+
 static void poke(const char *name, uint64_t offset, uint64_t value, unsigned bytes)
 {
 	char path[100];
@@ -696,7 +730,7 @@ int main(void)
 	    TEST(test_larger_overlay),	  TEST(test_backing_names),   TEST(test_headers),
 	    TEST(test_damaged_tables),	  TEST(test_data_file),	      TEST(test_caches),
 	    TEST(test_discarded_overlay), TEST(test_header_survives), TEST(test_unnamed_format),
-	    TEST(test_cut_image),	  TEST(test_chain_locks),
+	    TEST(test_cut_image),	  TEST(test_chain_locks),     TEST(test_room),
 	};
 	if (system("command -v qemu-img >/dev/null") != 0)
 		return 77; /* skipped: nothing to compare with */
