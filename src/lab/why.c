@@ -131,13 +131,19 @@ static double wall(json_t *p, const void *arg)
 	return json_number_value(json_object_get(p, "seconds"));
 }
 
+/* What was used alone: an event's cost is a part of this, however long others kept the CPU. */
+static double cpu_used(json_t *p, const void *arg)
+{
+	double v = raw(p, "vmm.cpu", false);
+
+	return isfinite(v) ? v : raw(p, "work_user_s", true) + raw(p, "work_system_s", true);
+}
+
 /* CPU time, and time in which it was wanted and others had the CPU: on a busy host the same work takes longer. */
 static double cpu(json_t *p, const void *arg)
 {
-	double v = raw(p, "vmm.cpu", false), delay = raw(p, "vmm.run_delay_s", false);
+	double v = cpu_used(p, arg), delay = raw(p, "vmm.run_delay_s", false);
 
-	if (!isfinite(v))
-		v = raw(p, "work_user_s", true) + raw(p, "work_system_s", true);
 	return isfinite(delay) ? v + delay : v;
 }
 
@@ -275,12 +281,15 @@ static json_t *why_waiting(const struct why *w, double difference, double waitin
 static json_t *why_computing(const struct why *w, double difference, struct both time)
 {
 	const struct event *best = NULL;
-	struct both best_count = {0};
-	double best_share = LEAST_SHARE, more = time.slow - time.fast;
+	struct both best_count = {0}, used = measure(w, cpu_used, NULL);
+	double best_share = LEAST_SHARE, more = time.slow - time.fast, spent_more = used.slow - used.fast;
+	/* Where the load of the machine hides the difference in use, the whole must do. */
+	if (!(used.known && spent_more > 0))
+		spent_more = more;
 
 	for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
 		struct both b = measure(w, event_count, &events[i]);
-		double share = (b.slow - b.fast) * events[i].cost / more;
+		double share = (b.slow - b.fast) * events[i].cost / spent_more;
 		if (b.known && b.steady && b.slow > b.fast * 1.2 && share > best_share) {
 			best = &events[i];
 			best_count = b;
