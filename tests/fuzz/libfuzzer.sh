@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # libfuzzer.sh TARGET SECONDS [LIBFUZZER FLAG...]: coverage-guided fuzzing with ASan and UBSan, in build-fuzz.
 # TARGET: qed, qcow2, raw (image files), qcow2-ops (repair, snapshots, resize, amend of one), nbd, iscsi (a server's answers),
-# scsi, lsi, ide, ahci, nvme (a guest's commands and registers), options (command lines), qmp (a monitor's client).
+# scsi, lsi, ide, ahci, nvme (a guest's commands and registers), options (command lines), qmp (a monitor's client), machine (the
+# whole board).
 # The corpus is kept in build-fuzz/corpus/TARGET; it starts with tests/fuzz/seeds. What is found is in build-fuzz/TARGET-*.
 # libfuzzer.sh seeds TARGET BYTES: the corpus made small, as lines for tests/fuzz/seeds/TARGET, on standard output.
 set -eu
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 out=$top/build-fuzz
 [ "${1:-}" = seeds ] && { pack=$3; set -- "$2" 0; }
-[ $# -ge 2 ] || { sed -n '3,7s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 1; }
+[ $# -ge 2 ] || { sed -n '3,8s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 1; }
 target=$1 seconds=$2
 shift 2
 corpus=$out/corpus/$target longest=70000
@@ -18,7 +19,7 @@ qed | qcow2 | raw) program=fuzz_image ;;
 qcow2-ops) program=fuzz_qcow2 ;;
 nbd | iscsi) program=fuzz_store ;;
 scsi | lsi | ide | ahci | nvme) program=fuzz_device longest=1000 ;;
-options | qmp) program=fuzz_$target longest=2000 ;;
+options | qmp | machine) program=fuzz_$target longest=2000 ;;
 *) echo "no target '$target' (see the head of ${BASH_SOURCE[0]})" >&2; exit 1 ;;
 esac
 if [ ! -f "$out/build.ninja" ]; then
@@ -74,5 +75,5 @@ seeds=$top/tests/fuzz/seeds/$target
 [ ! -f "$seeds.dict" ] || set -- -dict="$seeds.dict" "$@"
 # libiscsi and libnbd keep a little after a failed login; what is ours is looked for in the image targets. A machine (qmp) is
 # not all in memory that the leak detector knows; the test fuzz-qmp destroys it and looks then.
-case $target in nbd | iscsi | qmp) set -- -detect_leaks=0 "$@"; export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ;; esac
+case $target in nbd | iscsi | qmp | machine) set -- -detect_leaks=0 "$@"; export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ;; esac
 exec "$program" -max_total_time="$seconds" -max_len=$longest -entropic=0 -timeout=180 -rss_limit_mb=1500 -artifact_prefix="$out/$target-" "$@" "$corpus"
