@@ -40,6 +40,7 @@ def run(*argv, status=(0,)):
 def description(tool, name):
     j = json.loads(run(*tool, "info", "--output=json", name))
     j.pop("children", None)
+    j.pop("actual-size", None) # the host's file system may still be giving out blocks
     j.get("format-specific", {}).get("data", {}).pop("bitmaps", None)
     for s in j.get("snapshots", []): # QEMU gives the clock's seconds and rest alike
         s.pop("date-nsec", None)
