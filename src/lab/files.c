@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "lab/paths.h"
@@ -113,22 +114,44 @@ static int make_tools(struct bench_files *f, const struct paths *p, const char *
 	return f->tools && f->initrd ? 0 : err_set_errno(err, -ENOMEM, "the guest's tools");
 }
 
-/* work/sockets is a link to the folder in $TMPDIR (a socket's path must be short): what a killed run left is removed.
+/*
+ * A folder for sockets in $TMPDIR, not where the results are: a socket's path must be short, and not every file system
+ * has sockets. work/sockets is a link to it, made before the folder, so that a run that is killed at any moment leaves
+ * none that the next one does not find and remove.
  */
-static void link_sockets(const struct bench_files *f)
+static int make_sockets(struct bench_files *f, struct err *err)
 {
+	const char *tmp = getenv("TMPDIR");
 	char *link = paths_text("%s/sockets", f->work), old[PATH_MAX] = "";
 	char *argv[] = {"rm", "-rf", "--", old, NULL};
+	uint64_t number = clock_raw_ns() ^ (uint64_t)getpid() << 32;
+	int ret = link ? 0 : -ENOMEM;
 
 	if (link && readlink(link, old, sizeof(old) - 1) > 0 && strstr(old, SOCKETS) && !strstr(old, ".."))
 		spawn_wait(argv, NULL);
-	if (link) {
+	for (int try = 0; !ret && try < 100; try++) {
+		f->sockets = paths_text("%s" SOCKETS "%06llx", tmp && *tmp == '/' && strlen(tmp) < 60 ? tmp : "/tmp",
+					(unsigned long long)((number + (uint64_t)try) & 0xffffff));
 		unlink(link);
 		/* Without the link only the tidying is lost. */
-		if (symlink(f->sockets, link))
+		if (f->sockets && symlink(f->sockets, link))
 			log_diag(LOG_IO, "%s: %s", link, strerror(errno));
+		ret = !f->sockets ? -ENOMEM : mkdir(f->sockets, 0700) ? -errno : 0;
+		if (ret != -EEXIST)
+			break;
+		/* Somebody else's: it must not be removed for ours. */
+		unlink(link);
+		free(f->sockets);
+		f->sockets = NULL;
+		ret = 0;
 	}
 	free(link);
+	if (!ret && f->sockets)
+		return 0;
+	/* Not made, so not to be removed. */
+	free(f->sockets);
+	f->sockets = NULL;
+	return err_set_errno(err, ret ? ret : -EEXIST, "a folder for sockets in '%s'", tmp ? tmp : "/tmp");
 }
 
 /* Loop devices over a disk that a killed run left. */
@@ -154,8 +177,7 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	unsigned flags = e->workload->flags;
 	const char *flavour = json_string_value(json_object_get(e->settings, "guest.kernel"));
 	const char *modules = json_string_value(json_object_get(e->settings, "guest.modules"));
-	char sockets[100], *initramfs = NULL;
-	const char *tmp = getenv("TMPDIR");
+	char *initramfs = NULL;
 	char *whole = realpath(dir, NULL);
 
 	if (!p || !whole)
@@ -168,15 +190,13 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	f->work = paths_text("%s/work", whole);
 	free(whole);
 	f->cache = cache_folder();
-	/* Not where the results are: a socket's path must be short, and not every file system has sockets. */
-	snprintf(sockets, sizeof(sockets), "%s" SOCKETS "XXXXXX",
-		 tmp && *tmp == '/' && strlen(tmp) < 60 ? tmp : "/tmp");
-	f->sockets = mkdtemp(sockets) ? strdup(sockets) : NULL;
-	if (!f->work || !f->cache || !f->sockets)
-		return err_set_errno(err, -errno, "a folder for sockets, '%s'", sockets);
+	if (!f->work || !f->cache)
+		return err_set_errno(err, -ENOMEM, "the folders of the run");
 	if ((mkdir(f->work, 0755) && errno != EEXIST) || (mkdir(f->cache, 0755) && errno != EEXIST))
 		return err_set_errno(err, -errno, "cannot make the folders '%s' and '%s'", f->work, f->cache);
-	link_sockets(f);
+	int ret = make_sockets(f, err);
+	if (ret)
+		return ret;
 	/* The user's image takes the place of the lab's. */
 	if (json_object_get(e->settings, "guest.image"))
 		flags &= ~WORKLOAD_ROOT;
@@ -184,11 +204,11 @@ int files_prepare(struct bench_files *f, const struct experiment *e, const char 
 	detach_loops(f);
 	tune_restore(f);
 	/* Buses other than virtio need drivers that only Debian's full kernel has. */
-	int ret = run_prepare(f, p,
-			      flavour		      ? flavour
-			      : flags & WORKLOAD_DISK ? "full"
-						      : "cloud",
-			      modules ? modules : "", flags, &initramfs, err);
+	ret = run_prepare(f, p,
+			  flavour		  ? flavour
+			  : flags & WORKLOAD_DISK ? "full"
+						  : "cloud",
+			  modules ? modules : "", flags, &initramfs, err);
 	if (!ret)
 		ret = make_tools(f, p, initramfs, err);
 	free(initramfs);
