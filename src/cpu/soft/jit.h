@@ -216,7 +216,7 @@ struct jit_cpu {
 	/* Entries made since a table was empty, to empty it again at the price of those. */
 	struct {
 		unsigned n;
-		uint16_t entry[JIT_JUMP_LOG];
+		uint32_t entry[JIT_JUMP_LOG];
 	} log[MMU_MODES];
 	ZydisDecoder decoder, decoder32;
 	struct jit_heat heat[JIT_HEAT_SIZE];

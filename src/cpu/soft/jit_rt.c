@@ -102,7 +102,7 @@ static void table_enter(struct soft_cpu *c, struct jit_jump *e, uint64_t host, c
 	struct jit_cpu *jc = c->jit;
 
 	if (jc->log[c->mmu_index].n < JIT_JUMP_LOG)
-		jc->log[c->mmu_index].entry[jc->log[c->mmu_index].n] = (uint16_t)(e - c->jit_jump[c->mmu_index]);
+		jc->log[c->mmu_index].entry[jc->log[c->mmu_index].n] = (uint32_t)(e - c->jit_jump[c->mmu_index]);
 	if (jc->log[c->mmu_index].n <= JIT_JUMP_LOG)
 		jc->log[c->mmu_index].n++;
 	e->host = host;
@@ -501,6 +501,11 @@ static const uint8_t *code_at(struct soft_cpu *c, struct jit *j, enum jit_exit *
 	uint64_t host, flushes = j->flushes;
 	bool cross = c->jx.reason == REASON_CROSS;
 
+	/* From the interpreter it goes on there most often: that shows by looking at one cache line. */
+	if (c->jx.reason == REASON_COUNT && heat_cold(c, j)) {
+		*r = JIT_INTERP;
+		return NULL;
+	}
 	if (c->jx.reason == REASON_FAR)
 		far = (struct jit_link *)(uintptr_t)c->jx.arg;
 	c->jx.reason = REASON_COUNT;

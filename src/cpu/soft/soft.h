@@ -97,7 +97,7 @@ struct lockstep;
 struct native_cpu;
 
 /* Translated code by the host address of the guest's; jit.h. */
-#define JIT_JUMP_BITS  16
+#define JIT_JUMP_BITS  18
 #define JIT_JUMP_SHIFT 8 /* index = (host ^ host >> 8) of these bits */
 struct jit_jump {
 	uint64_t host; /* 0: empty */
