@@ -142,19 +142,13 @@ void mem_mark_pages(struct mem_map *m, uint64_t page, unsigned off, uint64_t len
 
 void mem_mark_written(struct mem_map *m, const void *host, uint64_t len)
 {
-	const uint8_t *p = host;
+	const struct ram_block *b = mem_block_of_host(m, host);
+	uint64_t off;
 
-	for (unsigned i = 0; i < m->nblocks; i++) {
-		const struct ram_block *b = &m->block[i];
-
-		if (p >= b->host && p < b->host + b->size) {
-			uint64_t off = (uint64_t)(p - b->host);
-
-			mem_mark_pages(m, b->page0 + off / PAGE_SIZE, (unsigned)(off & (PAGE_SIZE - 1)),
-				       MIN(len, b->size - off));
-			return;
-		}
-	}
+	if (!b)
+		return;
+	off = (uint64_t)((const uint8_t *)host - b->host);
+	mem_mark_pages(m, b->page0 + off / PAGE_SIZE, (unsigned)(off & (PAGE_SIZE - 1)), MIN(len, b->size - off));
 }
 
 /* ---- dirty log -------------------------------------------------------------- */

@@ -338,6 +338,15 @@ uint8_t *mem_page_host(const struct mem_map *m, uint64_t page)
 	return NULL;
 }
 
+const struct ram_block *mem_block_of_host(const struct mem_map *m, const void *host)
+{
+	for (unsigned i = 0; i < m->nblocks; i++) {
+		if ((uint64_t)((const uint8_t *)host - m->block[i].host) < m->block[i].size)
+			return &m->block[i];
+	}
+	return NULL;
+}
+
 bool mem_is_ram(const struct mem_map *m, uint64_t gpa)
 {
 	return mem_ram_block(m, gpa) != NULL;

@@ -161,6 +161,8 @@ void mem_set_a20(struct mem_map *m, bool on);
 uint8_t *mem_ram_ptr(const struct mem_map *m, uint64_t gpa, uint64_t len);
 /* The block that holds gpa, or NULL. */
 const struct ram_block *mem_ram_block(const struct mem_map *m, uint64_t gpa);
+/* The block that has the host's address, or NULL. Any thread, no locks. */
+const struct ram_block *mem_block_of_host(const struct mem_map *m, const void *host);
 /* page_bits index of a RAM gpa; UINT64_MAX when it is not RAM. */
 uint64_t mem_page_index(const struct mem_map *m, uint64_t gpa);
 /* The host's address of a page by its page_bits index, or NULL. Any thread, no locks. */

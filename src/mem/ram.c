@@ -288,11 +288,10 @@ static void block_discard(struct mem_map *m, const struct ram_block *b, uint64_t
 
 void mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len)
 {
-	for (unsigned i = 0; i < m->nblocks; i++) {
-		const struct ram_block *b = &m->block[i];
-		if (host >= b->host && host < b->host + b->size && len <= b->size - (uint64_t)(host - b->host))
-			block_discard(m, b, (uint64_t)(host - b->host), len);
-	}
+	const struct ram_block *b = mem_block_of_host(m, host);
+
+	if (b && len <= b->size - (uint64_t)(host - b->host))
+		block_discard(m, b, (uint64_t)(host - b->host), len);
 }
 
 void mem_discard(struct mem_map *m, uint64_t gpa, uint64_t len)

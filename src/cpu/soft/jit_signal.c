@@ -8,31 +8,11 @@
  */
 #include "cpu/soft/jit.h"
 
-#include <signal.h>
 #include <ucontext.h>
+#include "cpu/soft/signals.h"
 
-static const int signals[] = {SIGFPE, SIGSEGV, SIGILL, SIGBUS};
-static struct sigaction old_action[ARRAY_SIZE(signals)];
+static struct soft_signals before;
 static struct jit *installed;
-
-static void pass_on(int sig, siginfo_t *info, void *context)
-{
-	for (unsigned k = 0; k < ARRAY_SIZE(signals); k++) {
-		const struct sigaction *old = &old_action[k];
-
-		if (signals[k] != sig)
-			continue;
-		/* A handler that expects to be called once may raise the signal again to die of it. */
-		if (old->sa_flags & SA_RESETHAND)
-			signal(sig, SIG_DFL);
-		if (old->sa_flags & SA_SIGINFO)
-			old->sa_sigaction(sig, info, context);
-		else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN)
-			old->sa_handler(sig);
-		else
-			sigaction(sig, old, NULL);
-	}
-}
 
 /* The instruction whose code rip is in; NULL: none. */
 static const struct jit_site *site_of(const struct jit *j, const uint8_t *rw)
@@ -61,7 +41,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	if (j && g[REG_TRAPNO] != EXC_PF && rip >= j->rx && rip < j->rx + j->size)
 		s = site_of(j, rip - j->rx_delta);
 	if (!s) {
-		pass_on(sig, info, context);
+		soft_signals_pass_on(&before, sig, info, context);
 		return;
 	}
 	if (s->flags_in_host)
@@ -72,10 +52,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 
 static void install_once(void)
 {
-	struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-
-	for (unsigned k = 0; k < ARRAY_SIZE(signals); k++)
-		sigaction(signals[k], &sa, &old_action[k]);
+	soft_signals_take(&before, on_signal);
 }
 
 void jit_signals_install(struct jit *j)

@@ -450,13 +450,9 @@ static bool outcomes_differ(const struct outcome *a, const struct outcome *b, st
 
 static uint64_t guest_physical(const struct soft_cpu *c, const uint8_t *host)
 {
-	const struct mem_map *m = c->v.accel->cfg.mem;
+	const struct ram_block *b = mem_block_of_host(c->v.accel->cfg.mem, host);
 
-	for (unsigned i = 0; i < m->nblocks; i++) {
-		if ((uint64_t)(host - m->block[i].host) < m->block[i].size)
-			return m->block[i].gpa + (uint64_t)(host - m->block[i].host);
-	}
-	return UINT64_MAX;
+	return b ? b->gpa + (uint64_t)(host - b->host) : UINT64_MAX;
 }
 
 /* Both runs are over, c->s is the interpreter's. */

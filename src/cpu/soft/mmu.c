@@ -620,17 +620,13 @@ int mmu_host(struct soft_cpu *c, uint64_t lin, unsigned size, enum mmu_access a,
 
 void mmu_written(struct soft_cpu *c, const uint8_t *host, unsigned size)
 {
-	const struct mem_map *m = mmu_mem(c);
+	const struct ram_block *b = mem_block_of_host(mmu_mem(c), host);
+	uint64_t off;
 
-	for (unsigned i = 0; i < m->nblocks; i++) {
-		const struct ram_block *b = &m->block[i];
-		uint64_t off = (uint64_t)(host - b->host);
-
-		if (host >= b->host && off < b->size) {
-			ram_written(c, (uint32_t)(b->page0 + (off >> PAGE_SHIFT)), page_off(off), size);
-			return;
-		}
-	}
+	if (!b)
+		return;
+	off = (uint64_t)(host - b->host);
+	ram_written(c, (uint32_t)(b->page0 + (off >> PAGE_SHIFT)), page_off(off), size);
 }
 
 int mmu_probe(struct soft_cpu *c, uint64_t lin, unsigned len, enum mmu_access a, unsigned idx)

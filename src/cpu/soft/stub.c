@@ -22,12 +22,12 @@
 #include "cpu/soft/stub.h"
 #include <cpuid.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "cpu/soft/signals.h"
 
 #define STUB_ARENA     (4ull * MIB)
 #define STUB_MAX       1024		/* bytes, longest stub */
@@ -91,26 +91,8 @@ __asm__(".text\n"
 	"	ret\n"
 	".size stub_enter, . - stub_enter\n");
 
-/* Signals a stub can cause, and who had them before us. */
-static const int stub_signals[] = {SIGFPE, SIGSEGV, SIGILL, SIGBUS};
-static struct sigaction old_action[ARRAY_SIZE(stub_signals)];
-
-/* Not ours: the handler that was there before, or the default after a return to the same instruction. */
-static void pass_on(int sig, siginfo_t *info, void *context)
-{
-	for (unsigned k = 0; k < ARRAY_SIZE(stub_signals); k++) {
-		const struct sigaction *old = &old_action[k];
-
-		if (stub_signals[k] != sig)
-			continue;
-		if (old->sa_flags & SA_SIGINFO)
-			old->sa_sigaction(sig, info, context);
-		else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN)
-			old->sa_handler(sig);
-		else
-			sigaction(sig, old, NULL);
-	}
-}
+/* Who had the signals that a stub can cause before us. */
+static struct soft_signals before;
 
 /*
  * #DE, #MF and #XM are the guest's own. #GP (an alignment rule that only this host
@@ -123,7 +105,7 @@ static void on_stub_signal(int sig, siginfo_t *info, void *context)
 	struct soft_stubs *st = thread_stubs;
 
 	if (!st || (uint64_t)g[REG_RIP] - (uint64_t)(uintptr_t)st->rx >= STUB_ARENA || g[REG_TRAPNO] == EXC_PF) {
-		pass_on(sig, info, context);
+		soft_signals_pass_on(&before, sig, info, context);
 		return;
 	}
 	st->fault_mxcsr = uc->uc_mcontext.fpregs->mxcsr;
@@ -739,7 +721,6 @@ void stub_flush(struct soft_cpu *c)
 
 static void stub_setup(void)
 {
-	struct sigaction sa = {.sa_sigaction = on_stub_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 	_Alignas(16) uint8_t image[512] = {0};
 	uint32_t a, b, d, e;
 
@@ -755,8 +736,7 @@ static void stub_setup(void)
 #undef AREA
 	__asm__ volatile("fxsave64 %0" : "=m"(image));
 	xsave_layout.mxcsr_mask = ld32le(image + 28) ? ld32le(image + 28) : 0xffbf;
-	for (unsigned k = 0; k < ARRAY_SIZE(stub_signals); k++)
-		sigaction(stub_signals[k], &sa, &old_action[k]);
+	soft_signals_take(&before, on_stub_signal);
 }
 
 int stub_init(struct soft_cpu *c, struct err *err)
