@@ -21,6 +21,11 @@ static inline void counter_add(uint64_t *c, uint64_t n)
 {
 	__atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
+/* For what goes up and down. */
+static inline void counter_set(uint64_t *c, uint64_t n)
+{
+	__atomic_store_n(c, n, __ATOMIC_RELAXED);
+}
 static inline uint64_t counter_get(const uint64_t *c)
 {
 	return __atomic_load_n(c, __ATOMIC_RELAXED);

@@ -34,6 +34,28 @@ static uint64_t fill(struct bare *b)
 	return count;
 }
 
+/* What the engine's counters say of it. */
+static void report(const struct bare *b, const struct jit *j)
+{
+	const struct counter *c = b->accel->ops->accel_counters;
+	unsigned n = 0;
+
+	for (; c->name; c++, n++) {
+		uint64_t v = counter_get((const uint64_t *)(const void *)((const char *)b->accel + c->offset));
+
+		assert_true(v > 0);
+		if (!strcmp(c->name, "jit_code_most_bytes"))
+			assert_true(v == j->size);
+		if (!strcmp(c->name, "jit_code_bytes"))
+			assert_true(v <= j->size);
+		if (!strcmp(c->name, "jit_blocks_most_bytes"))
+			assert_true(v == j->arena_size);
+		if (!strcmp(c->name, "jit_blocks_bytes"))
+			assert_true(v <= j->arena_size);
+	}
+	assert_int_equal(n, 5);
+}
+
 /* Small bounds instead of those it began with; 0: as it is. The rest of the memory loses its rights. */
 static void run(size_t cache, size_t arena)
 {
@@ -72,6 +94,7 @@ static void run(size_t cache, size_t arena)
 	assert_true(c->n_jit[JIT_STAT_FLUSHES] >= 3);
 	assert_true(j->hot <= j->rw + j->size / 2 && j->cold <= j->rw + j->size);
 	assert_true(j->arena_used <= j->arena_size);
+	report(&b, j);
 	j->size = size;
 	j->arena_size = arena_size;
 	bare_fini(&b);

@@ -64,6 +64,17 @@ static bool cache_full(const struct jit *j)
 	       j->arena_used + BLOCK_ROOM > j->arena_size || j->hash_used > JIT_BLOCK_HASH / 4 * 3;
 }
 
+/* For the report. Lock held, or before vCPUs run. */
+static void memory_note(const struct jit *j)
+{
+	struct soft_accel *sa = (struct soft_accel *)(void *)j->accel;
+
+	counter_set(&sa->jit_code, (uint64_t)(j->hot - j->rw) + (uint64_t)(j->cold - (j->rw + j->size / 2)));
+	counter_set(&sa->jit_code_most, j->size);
+	counter_set(&sa->jit_blocks, j->arena_used);
+	counter_set(&sa->jit_blocks_most, j->arena_size);
+}
+
 /*
  * Empty the cache. Lock held; the caller is not `inside`. The others see
  * `flushing` before they go inside, or are seen inside and leave at their next
@@ -200,6 +211,7 @@ struct jit_block *jit_make(struct soft_cpu *c, struct jit *j, const struct jit_p
 			c->n_jit_blocks++;
 		else
 			heat->count = HEAT_FAILED;
+		memory_note(j);
 	}
 	atomic_store(&jc->inside, true); /* flushing is not set: we hold the lock */
 	pthread_mutex_unlock(&j->lock);
@@ -283,6 +295,7 @@ int jit_init(struct accel *a, struct opts *options, struct err *err)
 	}
 	jit_make_stubs(j);
 	cache_reset(j);
+	memory_note(j);
 	jit_signals_install(j);
 	sa->jit = j;
 	return 0;

@@ -198,6 +198,7 @@ static struct vcpu *soft_vcpu_create(struct accel *a, unsigned index, uint32_t a
 		vcpu_free(c);
 		return NULL;
 	}
+	counter_add(&s->vcpu_tables, sizeof(*c));
 	__atomic_store_n(&a->vcpu[index], &c->v, __ATOMIC_RELEASE);
 	return &c->v;
 }
@@ -400,6 +401,18 @@ static const struct counter soft_counters[] = {
     NATIVE_COUNTER("native_dead", NATIVE_STAT_DEAD, "native processes that were killed"),
     {0},
 };
+#define ACCEL_COUNTER(name, text)                                                                                      \
+	{                                                                                                              \
+#name "_bytes", offsetof(struct soft_accel, name), text                                                \
+	}
+static const struct counter soft_accel_counters[] = {
+    ACCEL_COUNTER(jit_code, "translated code in its cache"),
+    ACCEL_COUNTER(jit_code_most, "room in that cache; full, it is emptied"),
+    ACCEL_COUNTER(jit_blocks, "what is kept about the code's blocks"),
+    ACCEL_COUNTER(jit_blocks_most, "room for that"),
+    ACCEL_COUNTER(vcpu_tables, "room for the registers, TLBs and jump tables of all vCPUs, of fixed size"),
+    {0},
+};
 
 const struct accel_ops soft_accel_ops = {
     .type = {.name = "soft",
@@ -423,4 +436,5 @@ const struct accel_ops soft_accel_ops = {
     .kvmclock_set = soft_kvmclock_set,
     .sync_dirty = soft_sync_dirty,
     .counters = soft_counters,
+    .accel_counters = soft_accel_counters,
 };

@@ -477,6 +477,8 @@ struct soft_accel {
 	uint64_t code_pages; /* what the code map covers */
 	int thread;	     /* property */
 	uint64_t clock_origin_tsc, clock_origin_ns;
+	/* The translator's memory in bytes, for the report: used now and at most; struct soft_cpu of all vCPUs. */
+	uint64_t jit_code, jit_code_most, jit_blocks, jit_blocks_most, vcpu_tables;
 };
 
 static inline struct soft_accel *soft_accel_of(const struct soft_cpu *c)
