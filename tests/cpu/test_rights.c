@@ -124,7 +124,7 @@ static int host_signal(uint8_t *page, const struct align_case *a, unsigned off)
 	static _Alignas(64) uint8_t data[256], other[64];
 	const size_t n = (size_t)(a->end - a->code);
 	pid_t pid;
-	int status;
+	int status = 0;
 
 	memcpy(page, AC_ON, 9);
 	memcpy(page + 9, a->code, n);
