@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "chr/chr_impl.h"
+#include "io/tcp.h"
 
 /* Telnet commands and options, RFC 854, 856, 857, 858 */
 #define TELNET_SE	240
@@ -216,54 +217,19 @@ static int socket_unix(struct chr_socket *s, struct err *err)
 	return fd;
 }
 
-static int socket_tcp_try(struct chr_socket *s, const struct addrinfo *a)
-{
-	int one = 1;
-	int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	int ret =
-	    s->server ? bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1) : connect(fd, a->ai_addr, a->ai_addrlen);
-	if (!ret)
-		return fd;
-	ret = -errno;
-	close(fd);
-	return ret;
-}
-
-/* getaddrinfo takes any number and drops its upper bits: 99999 would be 34463. Names of services are its own to judge.
- */
-static bool socket_port_ok(const char *port)
-{
-	size_t digits = strspn(port, "0123456789");
-
-	return *port && (port[digits] || strtoul(port, NULL, 10) <= UINT16_MAX);
-}
-
 static int socket_tcp(struct chr_socket *s, struct err *err)
 {
-	struct addrinfo hints = {.ai_family = s->ipv4	? AF_INET
-					      : s->ipv6 ? AF_INET6
-							: AF_UNSPEC,
-				 .ai_socktype = SOCK_STREAM,
-				 .ai_flags = s->server ? AI_PASSIVE : 0},
-			*list = NULL;
 	const char *host = s->host && *s->host ? s->host : NULL;
+	int lookup, ret;
 
 	if (!s->port)
 		return err_set(err, -EINVAL, "a TCP socket needs port=");
-	if (!socket_port_ok(s->port))
+	if (!tcp_port_ok(s->port))
 		return err_set(err, -EINVAL, "port '%s' is not a TCP port: expected 0 to 65535", s->port);
-	int ret = getaddrinfo(host, s->port, &hints, &list);
-	if (ret)
+	ret = tcp_open(host, s->port, s->ipv4 ? AF_INET : s->ipv6 ? AF_INET6 : AF_UNSPEC, s->server, &lookup);
+	if (lookup)
 		return err_set(err, -EINVAL, "cannot look up '%s' port '%s': %s", host ? host : "", s->port,
-			       gai_strerror(ret));
-	ret = -ENOENT;
-	for (struct addrinfo *a = list; a && ret < 0; a = a->ai_next)
-		ret = socket_tcp_try(s, a);
-	freeaddrinfo(list);
+			       gai_strerror(lookup));
 	if (ret < 0)
 		return err_set_errno(err, ret, "cannot %s '%s' port %s", s->server ? "listen on" : "connect to",
 				     host ? host : "", s->port);

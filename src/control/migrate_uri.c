@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "io/tcp.h"
 
 extern char **environ;
 
@@ -115,47 +116,23 @@ static int wait_command(struct migrate_end_point *e, struct err *err)
 
 /* ---- tcp:HOST:PORT ----------------------------------------------------------------- */
 
-static int tcp_try(const struct addrinfo *a, bool write)
-{
-	const int one = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-	int rc;
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	rc = write						    ? connect(fd, a->ai_addr, a->ai_addrlen)
-	     : bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1) ? -1
-								    : 0;
-	if (!rc)
-		return fd;
-	rc = -errno;
-	close(fd);
-	return rc;
-}
-
 /* HOST may be empty (any address of this host) or an IPv6 address in brackets. */
 static int open_tcp(const char *text, bool write, struct migrate_end_point *e, struct err *err)
 {
-	const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
 	const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : "";
-	const size_t digits = strspn(port, "0123456789");
-	struct addrinfo *list = NULL;
 	char host[256];
-	int rc, fd = -ENOENT;
+	int lookup, fd;
 
-	if (!digits || port[digits] || strtoul(port, NULL, 10) > UINT16_MAX || (size_t)(colon - text) >= sizeof(host))
+	if (port[strspn(port, "0123456789")] || !tcp_port_ok(port) || (size_t)(colon - text) >= sizeof(host))
 		return err_set(err, -EINVAL, "tcp:%.100s: HOST:PORT is needed", text);
 	snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
 	if (*host == '[' && host[strlen(host) - 1] == ']') {
 		host[strlen(host) - 1] = 0;
 		memmove(host, host + 1, strlen(host));
 	}
-	rc = getaddrinfo(*host ? host : NULL, port, &hints, &list);
-	if (rc)
-		return err_set(err, -EINVAL, "tcp:%.100s: %s", text, gai_strerror(rc));
-	for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-		fd = tcp_try(a, write);
-	freeaddrinfo(list);
+	fd = tcp_open(*host ? host : NULL, port, AF_UNSPEC, !write, &lookup);
+	if (lookup)
+		return err_set(err, -EINVAL, "tcp:%.100s: %s", text, gai_strerror(lookup));
 	if (fd < 0)
 		return err_set_errno(err, fd, "tcp:%.100s", text);
 	*(write ? &e->fd : &e->listen) = fd;
