@@ -39,6 +39,12 @@ struct aio_uring {
 	bool epoll_armed, epoll_ready;
 };
 
+static int submit(struct aio *a)
+{
+	counter_add(&a->stats.syscalls, 1);
+	return io_uring_submit(&a->uring->ring);
+}
+
 /* An entry; submits first when all are taken. */
 static struct io_uring_sqe *get_sqe(struct aio *a)
 {
@@ -47,8 +53,7 @@ static struct io_uring_sqe *get_sqe(struct aio *a)
 
 	if (sqe || !u->sleeper)
 		return sqe;
-	io_uring_submit(&u->ring);
-	counter_add(&a->stats.syscalls, 1);
+	submit(a);
 	return io_uring_get_sqe(&u->ring);
 }
 
@@ -135,8 +140,7 @@ static void sleeper_unwatch(void *arg, uint64_t cookie)
 	io_uring_prep_poll_remove(sqe, cookie << 2 | TAG_EDGE);
 	sqe->user_data = TAG_IGNORE;
 	/* The descriptor is about to be closed, and its number to be somebody else's. */
-	io_uring_submit(&a->uring->ring);
-	counter_add(&a->stats.syscalls, 1);
+	submit(a);
 }
 
 static bool sleeper_signal(void *arg, int fd)
@@ -158,8 +162,7 @@ static void sleeper_settle(void *arg)
 
 	if (!io_uring_sq_ready(&a->uring->ring))
 		return;
-	io_uring_submit(&a->uring->ring);
-	counter_add(&a->stats.syscalls, 1);
+	submit(a);
 }
 
 /* Start what is in the ring, and wait. False: the time is over and nothing happened. */
@@ -315,16 +318,13 @@ static bool uring_start(struct aio *a)
 		uring_prepare(sqe, req);
 		u->in_ring++;
 		/* The last piece is left to whoever submits or sleeps next. */
-		if (req->disk && a->head && io_uring_sq_ready(&u->ring) >= DISK_BATCH) {
-			io_uring_submit(&u->ring);
-			counter_add(&a->stats.syscalls, 1);
-		}
+		if (req->disk && a->head && io_uring_sq_ready(&u->ring) >= DISK_BATCH)
+			submit(a);
 	}
 	a->stuck = false;
 	if (u->sleeper || !io_uring_sq_ready(&u->ring))
 		return false; /* the loop's sleep starts them; or completions will call again */
-	ret = io_uring_submit(&u->ring);
-	counter_add(&a->stats.syscalls, 1);
+	ret = submit(a);
 	/* EAGAIN and EBUSY: the kernel is short of memory or wants completions reaped first; the
 	 * entries stay in the ring, and the next reap or flush submits them. */
 	a->stuck = io_uring_sq_ready(&u->ring) > 0;
