@@ -539,21 +539,19 @@ int native_cpu_init(struct soft_cpu *c, struct err *err)
 		free(n);
 		return err_set(err, -ENOMEM, "no memory for native user code of CPU %u", c->v.index);
 	}
+	c->native = n;
 	n->host_xcr0 = soft_host_xcr0();
 	n->xsave_size = host_xsave_size();
-	if (n->xsave_size < EXTENDED_FROM || n->xsave_size > NATIVE_XSAVE || !isa_as_host(c)) {
-		c->native = n;
+	if (n->xsave_size < EXTENDED_FROM || n->xsave_size > NATIVE_XSAVE || !isa_as_host(c))
 		give_up(c,
 			"the guest's CPU model lacks instructions that this host executes, or its state differs (use "
 			"-cpu max)");
-	}
 	n->most = NATIVE_CONTEXTS;
 	n->us = MAX(clock_tsc_khz() / 1000, 1ull);
 	n->promote = PROMOTE_US * n->us;
 	n->overhead = OVERHEAD_US * n->us;
 	n->stub_seed = clock_raw_ns() ^ (uint64_t)c->v.index << 32;
 	pthread_mutex_init(&n->lock, NULL);
-	c->native = n;
 	return 0;
 }
 
