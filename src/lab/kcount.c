@@ -107,7 +107,26 @@ static uint64_t map_get(int map, uint32_t key)
 	return bpf(BPF_MAP_LOOKUP_ELEM, &a) ? 0 : v;
 }
 
-static int load(const struct bpf_insn *p, size_t n)
+/* A jump to the last two instructions of a program, which return 0. */
+#define TO_END INT16_MAX
+/* The process that runs: a map's key, on the stack. */
+#define TGID_KEY                                                                                                       \
+	{.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_current_pid_tgid},                                            \
+	    {.code = BPF_ALU64 | BPF_RSH | BPF_K, .dst_reg = BPF_REG_0, .imm = 32},                                    \
+	{                                                                                                              \
+		.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_0, .off = -4              \
+	}
+/* r0 = the value that a map has for the key; nothing further without one. */
+#define LOOKUP(map)                                                                                                    \
+	{.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = (map)}, {0},    \
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},                        \
+	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_2, .imm = -4},                                    \
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},                                             \
+	{                                                                                                              \
+		.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_0, .imm = 0, .off = TO_END                       \
+	}
+
+static int load(struct bpf_insn *p, size_t n)
 {
 	static const char license[] = "GPL";
 	union bpf_attr a = {.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
@@ -115,6 +134,9 @@ static int load(const struct bpf_insn *p, size_t n)
 			    .insn_cnt = (uint32_t)n,
 			    .license = (uintptr_t)license};
 
+	for (size_t i = 0; i < n; i++)
+		if (p[i].off == TO_END)
+			p[i].off = (int16_t)(n - 2 - i - 1);
 	return bpf(BPF_PROG_LOAD, &a);
 }
 
@@ -124,45 +146,29 @@ static int load(const struct bpf_insn *p, size_t n)
  */
 static int program_load(const struct kcount *k, int counter)
 {
-	const struct bpf_insn to_end = {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_0, .imm = 0};
 	struct bpf_insn p[] = {
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_6, .src_reg = BPF_REG_1},
-	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_current_pid_tgid},
-	    {.code = BPF_ALU64 | BPF_RSH | BPF_K, .dst_reg = BPF_REG_0, .imm = 32},
-	    {.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_0, .off = -4},
-	    {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = k->who},
-	    {0},
-	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},
-	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_2, .imm = -4},
-	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
-	    to_end,
+	    TGID_KEY,
+	    LOOKUP(k->who),
 	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_1, .src_reg = BPF_REG_6, .off = 8},
 	    {.code = BPF_JMP | BPF_JLT | BPF_K, .dst_reg = BPF_REG_1, .imm = CALLS, .off = 1},
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = CALLS - 1},
 	    {.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_1, .off = -4},
-	    {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = k->counters},
-	    {0},
-	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},
-	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_2, .imm = -4},
-	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
-	    to_end,
+	    LOOKUP(k->counters),
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = 1},
 	    {.code = BPF_STX | BPF_ATOMIC | BPF_DW, .dst_reg = BPF_REG_0, .src_reg = BPF_REG_1, .imm = BPF_ADD},
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
 	    {.code = BPF_JMP | BPF_EXIT},
 	};
-	const size_t n = ARRAY_SIZE(p), number = 10;
+	const size_t number = 10;
 
-	for (size_t i = 0; i < n; i++)
-		if (p[i].code == to_end.code)
-			p[i].off = (int16_t)(n - 2 - i - 1);
 	/* A counter of its own: in place of the number. */
 	if (counter >= 0) {
 		p[number] =
 		    (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = counter};
 		p[number + 1].imm = COUNTERS;
 	}
-	return load(p, n);
+	return load(p, ARRAY_SIZE(p));
 }
 
 /*
@@ -173,10 +179,10 @@ static int program_load(const struct kcount *k, int counter)
  */
 static int follow_load(const struct kcount *k)
 {
-	enum { end = INT16_MAX, orig_ax = 120 /* in struct pt_regs */ };
+	enum { orig_ax = 120 /* in struct pt_regs */ };
 	struct bpf_insn p[] = {
 	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_7, .src_reg = BPF_REG_1, .off = 8},
-	    {.code = BPF_JMP | BPF_JSLE | BPF_K, .dst_reg = BPF_REG_7, .imm = 1, .off = end},
+	    {.code = BPF_JMP | BPF_JSLE | BPF_K, .dst_reg = BPF_REG_7, .imm = 1, .off = TO_END},
 	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_3, .src_reg = BPF_REG_1},
 	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_3, .imm = orig_ax},
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_1, .src_reg = BPF_REG_10},
@@ -188,18 +194,11 @@ static int follow_load(const struct kcount *k)
 	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_fork, .off = 3},
 	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_vfork, .off = 2},
 	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_1, .imm = SYS_clone3, .off = 1},
-	    {.code = BPF_JMP | BPF_JA, .off = end},
-	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_current_pid_tgid},
-	    {.code = BPF_ALU64 | BPF_RSH | BPF_K, .dst_reg = BPF_REG_0, .imm = 32},
-	    {.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_0, .off = -4},
-	    {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = k->who},
-	    {0},
-	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},
-	    {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_2, .imm = -4},
-	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
-	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_0, .imm = 0, .off = end},
+	    {.code = BPF_JMP | BPF_JA, .off = TO_END},
+	    TGID_KEY,
+	    LOOKUP(k->who),
 	    {.code = BPF_LDX | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_1, .src_reg = BPF_REG_0},
-	    {.code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = BPF_REG_1, .imm = FIRST, .off = end},
+	    {.code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = BPF_REG_1, .imm = FIRST, .off = TO_END},
 	    {.code = BPF_STX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .src_reg = BPF_REG_7, .off = -4},
 	    {.code = BPF_ST | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_10, .off = -16, .imm = FIRST + 1},
 	    {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = k->who},
@@ -214,9 +213,6 @@ static int follow_load(const struct kcount *k)
 	    {.code = BPF_JMP | BPF_EXIT},
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(p); i++)
-		if (p[i].off == end)
-			p[i].off = (int16_t)(ARRAY_SIZE(p) - 2 - i - 1);
 	return load(p, ARRAY_SIZE(p));
 }
 
