@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "block/block.h"
+#include "memory_disks.h"
 
 #define MAX_OPS	  400
 #define MAX_TURNS 2000
@@ -25,8 +26,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct fuzz_target *const targets[] = {&fuzz_scsi, &fuzz_lsi, &fuzz_ide, &fuzz_ahci, &fuzz_nvme};
 static const struct fuzz_target *target;
-static int disks[8];
-static unsigned ndisks;
 
 struct machine fuzz_m;
 uint64_t fuzz_bar;
@@ -101,15 +100,9 @@ static void must(const void *made, const struct err *err)
 void fuzz_drive(const char *id, const char *opts)
 {
 	struct err err = {0};
-	char text[200];
-	const int fd = memfd_create(id, MFD_CLOEXEC);
 
-	if (fd < 0 || ftruncate(fd, DISK_SIZE) < 0 || ndisks == ARRAY_SIZE(disks))
-		fuzz_fail("no disk");
-	disks[ndisks++] = fd;
-	snprintf(text, sizeof(text), "if=none,id=%s,format=raw,aio=sync,file.locking=off,file=/proc/self/fd/%d%s", id,
-		 fd, opts);
-	must(drive_create(text, fuzz_m.bus.loop, &err), &err);
+	if (!memory_disk(id, opts, fuzz_m.bus.loop, &err))
+		fuzz_fail(err.msg);
 }
 
 struct dev *fuzz_plug(const char *device)
@@ -225,9 +218,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
 
-	for (unsigned i = 0; i < ndisks; i++)
-		if (ftruncate(disks[i], 0) < 0 || ftruncate(disks[i], DISK_SIZE) < 0)
-			abort();
+	if (!memory_disks_empty())
+		fuzz_fail("no disk");
 	madvise(fuzz_ram(0), GUEST_RAM, MADV_DONTNEED);
 	madvise(fuzz_ram(GUEST_HIGH), 2 << 20, MADV_DONTNEED);
 	reset();

@@ -9,8 +9,6 @@
 #include "../device/virtio_guest.h"
 #include "base/util.h"
 
-#define DISK_SIZE (1u << 20)
-
 /* What is left of the input; past its end everything is 0. */
 struct input {
 	const uint8_t *p;

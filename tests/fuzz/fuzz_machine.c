@@ -12,15 +12,12 @@
 #include <unistd.h>
 
 #include "base/util.h"
-#include "block/block.h"
+#include "board.h"
 #include "bus/pci.h"
-#include "chr/chr.h"
-#include "control/cmdline.h"
-#include "machine/vm.h"
+#include "memory_disks.h"
 
 #define MAX_OPS	    300
 #define MAX_TURNS   20000
-#define DISK_SIZE   (1u << 20)
 #define WINDOW	    0x200000u /* 1 MiB of RAM that is zero for each input */
 #define WINDOW_SIZE 0x100000u
 #define MAX_BARS    96
@@ -53,11 +50,6 @@ static const uint16_t ports[] = {0x00,	0x20,  0x40,  0x60,  0x70,  0x80,  0x92, 
 				 0x608, 0xae0, 0xb00, 0xb2,  0xcf8, 0xcfc, 0x2000, 0xe0,  0x3e8, 0xafe0};
 static const uint64_t regions[] = {0xfec00000, 0xfed00000, 0xfee00000, 0xff000000};
 
-static struct loop *loop;
-static struct cmdline c;
-static struct vm *vm;
-static int disks[8];
-static unsigned ndisks;
 static struct {
 	uint64_t addr;
 	bool port;
@@ -113,48 +105,23 @@ static _Noreturn void fail(const char *why)
 	abort();
 }
 
-static void check(bool ok, const struct err *err)
-{
-	if (!ok)
-		fail(err->msg);
-}
-
 static void drive(const char *id, const char *more)
 {
 	struct err err = {0};
-	char text[200];
-	const int fd = memfd_create(id, MFD_CLOEXEC);
 
-	if (fd < 0 || ftruncate(fd, DISK_SIZE) < 0 || ndisks == ARRAY_SIZE(disks))
-		fail("no disk");
-	disks[ndisks++] = fd;
-	snprintf(text, sizeof(text), "if=none,id=%s,format=raw,aio=sync,file.locking=off,file=/proc/self/fd/%d%s", id,
-		 fd, more);
-	check(drive_create(text, loop, &err), &err);
+	check(memory_disk(id, more, loop, &err), &err);
 }
 
-/* A multiboot kernel of nothing, so that the board places the BARs as a BIOS does. */
+/* So that the board places the BARs as a BIOS does. */
 static const char *kernel(void)
 {
-	static const uint32_t image[] = {0x1badb002, 0x00010000, 0u - 0x1badb002 - 0x00010000,
-					 0x100000,   0x100000,	 0x100024,
-					 0x100024,   0x100020,	 0xfdebf4fa};
 	static char name[40];
 	const int fd = memfd_create("kernel", MFD_CLOEXEC);
 
-	if (fd < 0 || write(fd, image, sizeof(image)) != sizeof(image))
+	if (fd < 0 || write(fd, board_kernel, sizeof(board_kernel)) != sizeof(board_kernel))
 		fail("no kernel");
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
 	return name;
-}
-
-static void destroy(void)
-{
-	vm_destroy(vm);
-	chr_destroy_all();
-	drive_close_all();
-	loop_destroy(loop);
-	cmdline_free(&c);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -424,9 +391,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
 
-	for (unsigned n = 0; n < ndisks; n++)
-		if (ftruncate(disks[n], 0) < 0 || ftruncate(disks[n], DISK_SIZE) < 0)
-			fail("no disk");
+	if (!memory_disks_empty())
+		fail("no disk");
 	memset(mem_ram_ptr(bus()->mem, WINDOW, WINDOW_SIZE), 0, WINDOW_SIZE);
 	restart();
 	find_bars();

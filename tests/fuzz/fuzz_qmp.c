@@ -13,10 +13,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
-#include "block/block.h"
-#include "chr/chr.h"
-#include "control/cmdline.h"
-#include "control/monitor.h"
+#include "board.h"
 #include "sandbox.h"
 
 #define MAX_TURNS 200000
@@ -24,38 +21,12 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct loop *loop;
-static struct cmdline c;
-static struct vm *vm;
-
-/* A multiboot kernel that is loaded as it lies, at 1 MiB: its header, then CLI, HLT and back. */
 static void write_kernel(const char *name)
 {
-	static const uint32_t image[] = {0x1badb002, 0x00010000, 0u - 0x1badb002 - 0x00010000,
-					 0x100000,   0x100000,	 0x100024,
-					 0x100024,   0x100020,	 0xfdebf4fa};
 	FILE *f = fopen(name, "w");
 
-	if (!f || fwrite(image, sizeof(image), 1, f) != 1 || fclose(f))
+	if (!f || fwrite(board_kernel, sizeof(board_kernel), 1, f) != 1 || fclose(f))
 		abort();
-}
-
-static void check(bool ok, const struct err *err)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "the fuzzer's machine: %s\n", err->msg);
-	exit(2);
-}
-
-static void destroy(void)
-{
-	monitor_destroy_all();
-	vm_destroy(vm);
-	chr_destroy_all();
-	drive_close_all();
-	loop_destroy(loop);
-	cmdline_free(&c);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
