@@ -5,8 +5,8 @@ free pages are reported, and the guest gets its memory again."""
 import sys
 import time
 
-import engine
 import guest
+from qmp import Qmp
 
 COMMANDS = """
 set -e
@@ -42,7 +42,7 @@ def main():
         run.wait_report("filled", 200)
         full = rss_mib(run.process.pid)
         guest.expect(full > 200, run, f"{full} MiB resident with 200 MiB written")
-        qmp = engine.Qmp(run.qmp)
+        qmp = Qmp(run.qmp)
         run.wait_report("freed", 100)
         # Free page reporting alone gives most of it back.
         wait_for(run, "free pages reported", lambda: rss_mib(run.process.pid) < full - 120)

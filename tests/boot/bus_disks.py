@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-import engine
 import guest
+from qmp import Qmp
 
 MODULES = ("ata_piix", "ahci", "nvme", "sd_mod", "sr_mod", "ext4")
 DISK = """
@@ -80,7 +80,7 @@ def exchange(run, folder, sums):
     """The host's side of the CD-ROM drive."""
     got = run.reports()
     guest.expect(got.get("cd") == sums[0], run, "the CD reads wrong")
-    qmp = engine.Qmp(run.qmp)
+    qmp = Qmp(run.qmp)
     qmp.call("blockdev-change-medium", {"device": "ide1-cd0", "filename": os.path.join(folder, "b c.iso"), "format": "raw"})
     run.wait_report("locked", 120)
     guest.expect(run.reports()["cd2"] == sums[1], run, "the second CD reads wrong")

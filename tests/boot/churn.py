@@ -6,8 +6,8 @@ import random
 import sys
 import time
 
-import engine
 import guest
+from qmp import Qmp
 
 
 def main():
@@ -20,7 +20,7 @@ def main():
     with run:
         for _ in range(100):
             try:
-                qmp = engine.Qmp(run.qmp)
+                qmp = Qmp(run.qmp)
                 break
             except OSError:
                 time.sleep(0.1)

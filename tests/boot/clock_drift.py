@@ -6,15 +6,14 @@ A static program in the guest writes its CLOCK_MONOTONIC_RAW on a serial line ag
 ever goes back; the host stamps each line as it arrives. Delivery only ever adds delay, so the smallest host-minus-guest
 difference at the start and at the end show how far the clocks moved apart: at most 1 ms is allowed (over ten minutes;
 shorter runs use the same bound)."""
-import json
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
 
 import guest
+from qmp import Qmp
 
 PROGRAM = r"""
 #include <stdio.h>
@@ -42,32 +41,6 @@ int main(void)
 	}
 }
 """
-
-
-class Qmp:
-    """The few QMP calls this test needs."""
-
-    def __init__(self, path):
-        end = time.monotonic() + 20
-        while True:
-            try:
-                self.socket = socket.socket(socket.AF_UNIX)
-                self.socket.connect(path)
-                break
-            except OSError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.05)
-        self.file = self.socket.makefile("rw")
-        self.file.readline()
-        self.call("qmp_capabilities")
-
-    def call(self, name):
-        self.file.write(json.dumps({"execute": name}) + "\n")
-        self.file.flush()
-        while "return" not in (answer := json.loads(self.file.readline())):
-            if "error" in answer:
-                raise guest.GuestFailed(f"QMP {name}: {answer}")
 
 
 def main():
@@ -100,7 +73,7 @@ def main():
     args = ["-chardev", f"file,id=clk,path={pipe}", "-serial", "chardev:clk"]
     with guest.Guest(bzimage, [initramfs, extra], commands, args=args, accel=accel, smp=2) as run:
         run.wait_report("cpus", 120)
-        qmp = Qmp(run.qmp)
+        qmp = Qmp(run.qmp, 20)
         while len(samples) < 20:
             time.sleep(0.2)
             guest.expect(run.process.poll() is None and time.monotonic() - run.started < 120, run, "no clock samples")

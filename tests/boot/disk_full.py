@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """disk_full.py ACCEL: the host's file system runs full under a guest that writes. The machine stops as io-error with an event,
 goes on with cont once there is room, and the guest never saw an error. Needs root for a small tmpfs."""
-import json
 import os
-import socket
 import subprocess
 import sys
 
 import guest
+from qmp import Qmp
 
 COMMANDS = """
 set -e
@@ -18,39 +17,6 @@ dd if=/tmp/text of=/dev/vda bs=1M oflag=direct 2>/dev/null
 sync
 report sum $(dd if=/dev/vda bs=1M count=24 iflag=direct 2>/dev/null | sha256sum | cut -d' ' -f1) $(sha256sum < /tmp/text | cut -d' ' -f1)
 """
-
-
-class Qmp:
-    def __init__(self, path):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(100)
-        self.sock.connect(path)
-        self.file = self.sock.makefile("rw")
-        self.events = []
-        self.read()
-        self.command("qmp_capabilities")
-
-    def read(self):
-        return json.loads(self.file.readline())
-
-    def command(self, name):
-        self.file.write(json.dumps({"execute": name}) + "\n")
-        self.file.flush()
-        while True:
-            got = self.read()
-            if "event" not in got:
-                return got.get("return")
-            self.events.append(got)
-
-    def wait_event(self, name):
-        for event in self.events:
-            if event["event"] == name:
-                return event
-        while True:
-            got = self.read()
-            if got.get("event") == name:
-                return got
-            self.events.append(got)
 
 
 def main():
@@ -73,10 +39,10 @@ def main():
             event = qmp.wait_event("BLOCK_IO_ERROR")["data"]
             guest.expect(event["device"] == "victim" and event["nospace"] and event["operation"] == "write", run, f"event {event}")
             qmp.wait_event("STOP")
-            status = qmp.command("query-status")
+            status = qmp.call("query-status")
             guest.expect(status["status"] == "io-error" and not status["running"], run, f"status {status}")
             subprocess.run(["mount", "-o", "remount,size=64M", small], check=True)
-            qmp.command("cont")
+            qmp.call("cont")
             got = run.wait(timeout=100)
             guest.expect(got.get("done") == "0", run, "the guest saw an error")
             sums = got["sum"].split()

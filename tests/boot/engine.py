@@ -5,11 +5,11 @@ with KVM over irqfd and ioeventfd, and what a request costs in exits. Run it by 
 import json
 import os
 import signal
-import socket
 import sys
 import time
 
 import guest
+from qmp import Qmp
 
 FEW, MANY = 100, 700 # requests of the two measured phases: their difference has no idle time in it
 COMMANDS = """
@@ -45,35 +45,6 @@ while :; do
 	sleep 0.2
 done
 """.replace("FEW", str(FEW)).replace("MANY", str(MANY))
-
-
-class Qmp:
-    """A QMP connection: commands in turn, events kept."""
-
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
-        self.socket.connect(path)
-        self.file = self.socket.makefile("rw", encoding="utf-8")
-        self.events = []
-        json.loads(self.file.readline())
-        self.call("qmp_capabilities")
-
-    def read(self):
-        """One reply, after the events before it."""
-        while True:
-            got = json.loads(self.file.readline())
-            if "event" not in got:
-                return got
-            self.events.append(got["event"])
-
-    def call(self, command, arguments=None):
-        self.file.write(json.dumps({"execute": command, "arguments": arguments or {}}) + "\n")
-        self.file.flush()
-        got = self.read()
-        if "return" not in got:
-            raise guest.GuestFailed(f"QMP {command}: {got}")
-        return got["return"]
 
 
 def counters(run):

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-import engine
 import guest
+from qmp import Qmp
 
 COMMANDS = """
 set -e
@@ -67,7 +67,7 @@ def save(run, folder, number):
         if time.monotonic() > end or run.process.poll() is not None:
             run.fail("the guest does not tick")
         time.sleep(0.05)
-    qmp = engine.Qmp(run.qmp)
+    qmp = Qmp(run.qmp)
     qmp.call("migrate", {"uri": f"file:{path}"})
     while qmp.call("query-migrate")["status"] not in ("completed", "failed"):
         time.sleep(0.05)

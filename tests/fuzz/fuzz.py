@@ -11,7 +11,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "boot"))
-import engine  # pylint: disable=wrong-import-position
+from qmp import Qmp  # pylint: disable=wrong-import-position
 import guest  # pylint: disable=wrong-import-position
 
 
@@ -23,7 +23,7 @@ def rss_kib(pid):
 def connect(path, process):
     for _ in range(200):
         try:
-            return engine.Qmp(path)
+            return Qmp(path)
         except OSError:
             if process.poll() is not None:
                 break

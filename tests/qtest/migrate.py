@@ -14,41 +14,21 @@ import time
 import qtest
 from qtest import Machine, case, cases, expect, temp
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "boot"))
+from qmp import Qmp  # pylint: disable=wrong-import-position
+
 KELVIN = [os.path.abspath(sys.argv[1]), "run"]
 PATIENCE = 60
 
 
-class Qmp:
-    """A second connection, for commands of the monitor."""
+class Monitor(Qmp):
+    """A second connection, for commands of the monitor; arguments by keyword."""
 
-    def __init__(self, path):
-        self.events, deadline = [], time.monotonic() + PATIENCE
-        while True:
-            try:
-                self.socket = socket.socket(socket.AF_UNIX)
-                self.socket.connect(path)
-                break
-            except OSError:
-                assert time.monotonic() < deadline, "no monitor"
-                time.sleep(0.02)
-        self.socket.settimeout(PATIENCE)
-        self.file = self.socket.makefile("r")
-        json.loads(self.file.readline())
-        self.call("qmp_capabilities")
+    def raw(self, command, arguments=None, **args):
+        return super().raw(command, arguments or {k.replace("_", "-"): v for k, v in args.items()})
 
-    def raw(self, command, **args):
-        self.socket.sendall(json.dumps({"execute": command, "arguments": {k.replace("_", "-"): v for k, v in args.items()}})
-                            .encode())
-        while True:
-            got = json.loads(self.file.readline())
-            if "event" not in got:
-                return got
-            self.events.append((got["event"], got.get("data", {}).get("status")))
-
-    def call(self, command, **args):
-        got = self.raw(command, **args)
-        assert "return" in got, got
-        return got["return"]
+    def call(self, command, arguments=None, **args):
+        return super().call(command, arguments or {k.replace("_", "-"): v for k, v in args.items()})
 
     def hmp(self, line):
         return self.call("human-monitor-command", command_line=line)
@@ -66,7 +46,7 @@ class Qmp:
 def machine(*options, **keep):
     path = tempfile.mktemp(prefix="qmp", dir=qtest.DIR)
     m = Machine(KELVIN, False, "-qmp", f"unix:{path},server=on,wait=off", "-device", "virtio-rng-pci", *options, **keep)
-    return m, Qmp(path)
+    return m, Monitor(path, PATIENCE)
 
 
 def change(m):
@@ -140,7 +120,8 @@ def socket_like(uri, defer=False, hmp=False):
         qmp.call("migrate", uri=uri)
         qmp.until("completed")
     arrive(target, to)
-    assert ("MIGRATION", "completed") in to.events + qmp.events or hmp, (to.events, qmp.events)
+    said = [(e["event"], e.get("data", {}).get("status")) for e in to.event_list + qmp.event_list]
+    assert ("MIGRATION", "completed") in said or hmp, said
     expect(source.close(), 0)
     expect(target.close(), 0)
 
