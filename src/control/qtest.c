@@ -353,7 +353,7 @@ static void cmd_memset(struct qtest *q, char **word, unsigned arg)
 
 /* ---- the clock ----------------------------------------------------------------------- */
 
-static void qtest_lines(struct qtest *q);
+static void qtest_go_on(struct qtest *q);
 
 /* A step may run any number of timers: between them the loop serves the monitors, and "quit" works. */
 static void qtest_step_more(void *unused)
@@ -369,8 +369,7 @@ static void qtest_step_more(void *unused)
 	}
 	q->stepping = false;
 	qtest_replyf(q, "OK %" PRIu64, vmclock_ns(c));
-	qtest_lines(q);
-	qtest_flush(q);
+	qtest_go_on(q);
 	chr_fe_ready(q->chr, q);
 }
 
@@ -533,6 +532,18 @@ static void qtest_lines(struct qtest *q)
 	}
 }
 
+/*
+ * Lines and output in turn. A client that reads quickly empties the output at once, and then no event comes for the
+ * lines that waited behind it: they are run here.
+ */
+static void qtest_go_on(struct qtest *q)
+{
+	do {
+		qtest_lines(q);
+		qtest_flush(q);
+	} while (!q->stepping && q->scanned < q->in.len && qtest_queued(q) <= MAX_QUEUED);
+}
+
 static size_t qtest_can_receive(void *opaque)
 {
 	struct qtest *q = opaque;
@@ -551,8 +562,7 @@ static void qtest_receive(void *opaque, const uint8_t *buf, size_t len)
 		q->junk = true;
 		qtest_reply(q, "FAIL out of memory");
 	}
-	qtest_lines(q);
-	qtest_flush(q);
+	qtest_go_on(q);
 }
 
 /* The backend takes output again: what waited in `in` goes on. */
@@ -561,8 +571,7 @@ static void qtest_writable(void *opaque)
 	struct qtest *q = opaque;
 
 	qtest_flush(q);
-	qtest_lines(q);
-	qtest_flush(q);
+	qtest_go_on(q);
 	if (qtest_can_receive(q))
 		chr_fe_ready(q->chr, q);
 }

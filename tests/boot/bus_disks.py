@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 
 import guest
 from qmp import Qmp
@@ -81,7 +82,11 @@ def exchange(run, folder, sums):
     got = run.reports()
     guest.expect(got.get("cd") == sums[0], run, "the CD reads wrong")
     qmp = Qmp(run.qmp)
-    qmp.call("blockdev-change-medium", {"device": "ide1-cd0", "filename": os.path.join(folder, "b c.iso"), "format": "raw"})
+    # The guest looks for the new medium all the time, and its kernel locks the tray while the device is open: as clients do, again.
+    new = {"device": "ide1-cd0", "filename": os.path.join(folder, "b c.iso"), "format": "raw"}
+    while "error" in (got := qmp.raw("blockdev-change-medium", new)):
+        guest.expect("is locked and force was not specified" in got["error"]["desc"], run, str(got))
+        time.sleep(0.02)
     run.wait_report("locked", 120)
     guest.expect(run.reports()["cd2"] == sums[1], run, "the second CD reads wrong")
     try:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The board's chips over the test protocol: timers, interrupt controllers, PCI, serial, fw_cfg, and QEMU's test devices."""
+import socket
 import struct
-from qtest import Failed, case, expect, expect_fail, main, temp
+from qtest import KELVIN, Failed, Machine, case, expect, expect_fail, main, temp
 
 PIT_HZ, PM_HZ = 1193182, 3579545
 MS, SECOND = 1000000, 1000000000
@@ -86,6 +87,20 @@ def hostile(m):
     m.outb(0x40, 2)
     m.outb(0x40, 0)
     m.socket.sendall(b"clock_set 0x7fffffffffffffff\n")
+
+
+@case()
+def quick_reader(m):
+    """Output that never waits: what stood behind a long reply in the input is run all the same."""
+    ours, theirs = socket.socketpair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    ours.sendall(b"read 0 0x80000\n" * 3)
+    quick = Machine(KELVIN, False, link=(ours, theirs))
+    try:
+        for _ in range(3):
+            expect(len(quick.reply()), 5 + 2 * 0x80000)
+    finally:
+        quick.close()
 
 
 # ---- timers -----------------------------------------------------------------------

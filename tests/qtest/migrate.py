@@ -12,12 +12,11 @@ import tempfile
 import time
 
 import qtest
-from qtest import Machine, case, cases, expect, temp
+from qtest import KELVIN, Machine, case, cases, expect, temp
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "boot"))
 from qmp import Qmp  # pylint: disable=wrong-import-position
 
-KELVIN = [os.path.abspath(sys.argv[1]), "run"]
 PATIENCE = 60
 
 

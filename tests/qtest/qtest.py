@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+KELVIN = [os.path.abspath(sys.argv[1]), "run"]
 PATIENCE = 60
 DIR = tempfile.mkdtemp(prefix="kelvin-qtest-")
 cases = []
@@ -48,8 +49,20 @@ class Failed(Exception):
 
 
 class Machine:
-    def __init__(self, command, peer, *options, pass_fds=()):
+    def __init__(self, command, peer, *options, pass_fds=(), link=None):
+        """link: both ends of a connection to be used, else one is made."""
         self.peer, self.irqs, self.next_bar, self.next_io = peer, [], 0xe0000000, 0xc000
+        self.buffer = b""
+        if link:
+            self.socket, theirs = link
+            self.err = open(temp("stderr"), "w+b")
+            fd = theirs.fileno()
+            self.process = subprocess.Popen([*command, "-accel", "qtest", "-display", "none", "-nodefaults", "-m", "64", "-chardev",
+                                             f"socket,id=link,fd={fd}", "-qtest", "chardev:link", *options],
+                                            stdin=subprocess.DEVNULL, stderr=self.err, pass_fds=(fd, *pass_fds))
+            theirs.close()
+            self.socket.settimeout(PATIENCE)
+            return
         path = temp("socket")
         server = socket.socket(socket.AF_UNIX)
         server.bind(path)
@@ -72,7 +85,6 @@ class Machine:
         server.close()
         os.unlink(path)
         self.socket.settimeout(PATIENCE)
-        self.buffer = b""
 
     def errors(self):
         self.err.seek(0)
@@ -215,7 +227,7 @@ def expect_fail(fn, *words):
 
 
 def main():
-    kelvin, wanted = [os.path.abspath(sys.argv[1]), "run"], sys.argv[2:]
+    wanted = sys.argv[2:]
     qemu = os.environ.get("QEMU", "qemu-system-x86_64")
     peer = [qemu] if qemu and shutil.which(qemu) else None
     if not peer:
@@ -224,7 +236,7 @@ def main():
     for name, fn, options, timed in cases:
         if wanted and name not in wanted:
             continue
-        for command in [kelvin] + ([peer] if peer and not timed else []):
+        for command in [KELVIN] + ([peer] if peer and not timed else []):
             runs += 1
             who = "QEMU" if command is peer else "kelvin"
             machine = None
