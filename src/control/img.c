@@ -428,8 +428,13 @@ int img_main(int argc, char **argv)
 		return 0;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-		if (strcmp(argv[1], verbs[i].name) == 0)
+		if (strcmp(argv[1], verbs[i].name) == 0) {
+			if (argc == 3 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
+				printf("usage: kelvin img %s %s\n", verbs[i].name, verbs[i].usage);
+				return 0;
+			}
 			return run_verb(&verbs[i], argc - 1, argv + 1);
+		}
 	for (size_t i = 0; i < ARRAY_SIZE(later); i++)
 		if (strcmp(argv[1], later[i]) == 0) {
 			log_error("img: '%s' is not implemented yet", argv[1]);

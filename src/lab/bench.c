@@ -477,9 +477,13 @@ int bench_main(int argc, char **argv)
 		     {"report", cmd_report}, {"compare", cmd_compare}, {"planted", cmd_planted}};
 	const char *names[ARRAY_SIZE(verbs)];
 
-	if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		usage(argc < 2 ? stderr : stdout);
-		return argc < 2;
+	/* Asked beside a command too. */
+	bool help = argc >= 2 && !strcmp(argv[1], "help");
+	for (int i = 1; i < argc; i++)
+		help |= !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+	if (argc < 2 || help) {
+		usage(help ? stdout : stderr);
+		return !help;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
 		names[i] = verbs[i].name;

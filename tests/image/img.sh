@@ -40,6 +40,13 @@ done
 fails 1 "$kelvin" img create -f qcow2 -o cluster_size=300 c.qcow2 1M
 fails 1 "$kelvin" img create -f qcow2 -b x.raw c.qcow2 1M
 fails 1 "$kelvin" img create -f vmdk c.vmdk 1M
+# Help, asked where one is, is no error.
+for verb in create convert check; do
+	ok "$kelvin" img $verb --help
+	grep -q "^usage: kelvin img $verb " log || { echo "no usage: img $verb --help"; failed=1; }
+done
+ok "$kelvin" bench run disk-bus --help
+grep -q -- --quick log || { echo "no usage: bench run --help"; failed=1; }
 
 # QED, made by either side.
 for o in cluster_size=4k,table_size=2 cluster_size=64k,table_size=4 cluster_size=1M,table_size=16 cluster_size=4M,table_size=2; do

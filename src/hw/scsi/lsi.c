@@ -430,6 +430,7 @@ static void lsi_unrealize(struct dev *d)
 	timer_cancel_sync(&l->gen_timer);
 	timer_cancel_sync(&l->later);
 	scsi_bus_fini(&l->bus);
+	lsi_free_spare(l);
 	pci_unregister(&l->pci);
 }
 

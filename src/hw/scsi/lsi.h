@@ -111,6 +111,7 @@ enum {
 #define LSI_REG_SIZE   256u
 #define LSI_MAX_REQS   256
 #define LSI_MAX_BOUNCE (64u << 20) /* bytes in all requests */
+#define LSI_MAX_SPARE  4
 
 /* The bus's phase lines: MSG, C/D, I/O. */
 enum lsi_phase { PHASE_DATA_OUT, PHASE_DATA_IN, PHASE_COMMAND, PHASE_STATUS, PHASE_MSG_OUT = 6, PHASE_MSG_IN };
@@ -137,6 +138,7 @@ struct lsi_req {
 	bool tagged, disconnected, orphan;
 	uint8_t tag;
 	uint8_t *data; /* this part of the transfer */
+	uint32_t room; /* bytes at data, at least size */
 	uint32_t size, fill, pos;
 	uint64_t before; /* s.pos when this part began */
 	struct iovec iov;
@@ -165,7 +167,11 @@ struct lsi {
 	struct lsi_req *submit; /* to be run once the lock is released */
 	unsigned nreqs;
 	uint64_t bounce; /* bytes */
-	bool posted;	 /* lsi_run_loop is on its way */
+	struct lsi_buffer {
+		uint8_t *data;
+		uint32_t room;
+	} spare[LSI_MAX_SPARE]; /* of finished commands: fresh ones would cost a page fault a page */
+	bool posted;		/* lsi_run_loop is on its way */
 	bool paused, reset_units;
 	/* a block move that waits in its middle; move_left 0: none */
 	uint64_t move_addr;
@@ -214,5 +220,6 @@ bool lsi_try_reselect(struct lsi *l);
 void lsi_submit(struct lsi *l, struct lsi_req *req);
 void lsi_bus_reset(struct lsi *l); /* every command of every target is forgotten */
 void lsi_bus_free(struct lsi *l);
+void lsi_free_spare(struct lsi *l);
 
 #endif

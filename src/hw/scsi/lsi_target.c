@@ -10,6 +10,7 @@
 #include "hw/scsi/lsi.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MSG_COMMAND_COMPLETE  0x00
 #define MSG_EXTENDED	      0x01
@@ -28,6 +29,8 @@
 #define EXT_SDTR	      0x01
 #define EXT_WDTR	      0x03
 #define EXT_PPR		      0x04
+
+#define SPARE_LEAST (64u << 10) /* smaller buffers cost little */
 
 /* Data of one command are held whole up to this, else moved in parts. */
 #define PART_WHOLE (2u << 20)
@@ -100,6 +103,44 @@ void lsi_set_atn(struct lsi *l, bool on)
 
 /* ---- commands ------------------------------------------------------------------------- */
 
+static bool take_buffer(struct lsi *l, struct lsi_req *req)
+{
+	for (unsigned i = 0; i < LSI_MAX_SPARE && req->size >= SPARE_LEAST; i++)
+		if (l->spare[i].room >= req->size) {
+			req->data = l->spare[i].data;
+			req->room = l->spare[i].room;
+			l->spare[i] = (struct lsi_buffer){0};
+			return true;
+		}
+	const uint32_t room = MAX(req->size, 1u);
+	req->data = malloc(room);
+	req->room = req->data ? room : 0;
+	return req->data != NULL;
+}
+
+/* Kept in place of the smallest spare one, if it is larger. */
+static void give_buffer(struct lsi *l, struct lsi_req *req)
+{
+	struct lsi_buffer *least = &l->spare[0];
+
+	for (unsigned i = 1; i < LSI_MAX_SPARE; i++)
+		if (l->spare[i].room < least->room)
+			least = &l->spare[i];
+	if (req->room < SPARE_LEAST || req->room <= least->room) {
+		free(req->data);
+		return;
+	}
+	free(least->data);
+	*least = (struct lsi_buffer){req->data, req->room};
+}
+
+void lsi_free_spare(struct lsi *l)
+{
+	for (unsigned i = 0; i < LSI_MAX_SPARE; i++)
+		free(l->spare[i].data);
+	memset(l->spare, 0, sizeof(l->spare));
+}
+
 static void req_free(struct lsi_req *req)
 {
 	struct lsi *l = req->l;
@@ -117,7 +158,7 @@ static void req_free(struct lsi_req *req)
 	l->nreqs--;
 	l->bounce -= req->size;
 	scsi_req_fini(&req->s);
-	free(req->data);
+	give_buffer(l, req);
 	free(req);
 }
 
@@ -164,7 +205,7 @@ static bool prepare_part(struct lsi_req *req)
 
 	if (req->s.pos == 0) {
 		req->size = (uint32_t)(left <= PART_WHOLE ? left : PART_SIZE);
-		if (l->bounce + req->size > LSI_MAX_BOUNCE || !(req->data = malloc(MAX(req->size, 1u)))) {
+		if (l->bounce + req->size > LSI_MAX_BOUNCE || !take_buffer(l, req)) {
 			req->size = 0;
 			return false;
 		}
