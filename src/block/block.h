@@ -113,10 +113,21 @@ struct block_snapshot {
 };
 /* The array and its strings are the node's, until the next of these calls. */
 int block_snapshot_list(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
-int block_snapshot_create(struct block_node *n, const char *name, struct err *err);
+/* Of `want`: name, vm_clock_nsec, date (0: now), vm_state_size: bytes that block_vmstate_write has put there. */
+int block_snapshot_create(struct block_node *n, const struct block_snapshot *want, struct err *err);
+bool block_has_snapshots(const struct block_node *n); /* the format has */
 /* By ID or, failing that, by name. */
 int block_snapshot_apply(struct block_node *n, const char *which, struct err *err);
 int block_snapshot_delete(struct block_node *n, const char *which, struct err *err);
+/*
+ * A machine's state for the snapshot to be made next: in order from pos 0, in pieces of BLOCK_VMSTATE_PIECE (the last
+ * one filled up with zeros). What was written is dropped again by block_vmstate_drop; a process that ends without
+ * leaves it unused in the image. Reading is within the snapshot's vm_state_size.
+ */
+#define BLOCK_VMSTATE_PIECE (2u << 20)
+int block_vmstate_write(struct block_node *n, const void *buf, uint64_t pos, uint64_t len, struct err *err);
+int block_vmstate_drop(struct block_node *n, struct err *err);
+int block_vmstate_read(struct block_node *n, const char *which, void *buf, uint64_t pos, uint64_t len, struct err *err);
 
 #define BLOCK_FIX_LEAKS	 1u
 #define BLOCK_FIX_ERRORS 2u

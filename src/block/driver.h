@@ -25,9 +25,13 @@ struct block_driver {
 	int (*change_backing)(struct block_node *n, const char *file, const char *format, struct err *err);
 	int (*amend)(struct block_node *n, const struct block_amend *a, struct err *err);
 	int (*snapshot_list)(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
-	int (*snapshot_create)(struct block_node *n, const char *name, struct err *err);
+	int (*snapshot_create)(struct block_node *n, const struct block_snapshot *want, struct err *err);
 	int (*snapshot_apply)(struct block_node *n, const char *which, struct err *err);
 	int (*snapshot_delete)(struct block_node *n, const char *which, struct err *err);
+	int (*vmstate_write)(struct block_node *n, const void *buf, uint64_t pos, uint64_t len, struct err *err);
+	int (*vmstate_drop)(struct block_node *n, struct err *err);
+	int (*vmstate_read)(struct block_node *n, const char *which, void *buf, uint64_t pos, uint64_t len,
+			    struct err *err);
 	int (*check)(struct block_node *n, unsigned fix, struct block_check *c, struct err *err);
 	/* The run at `offset`; where a run is not `present`, the backing file is asked next. NULL: as the file says. */
 	int (*map)(struct block_node *n, uint64_t offset, uint64_t len, struct block_extent *e);

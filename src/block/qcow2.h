@@ -246,6 +246,7 @@ int qcow2_header_patch(struct qcow2 *q, const struct qcow2_patch *p, int n);
 int qcow2_alloc_run(struct qcow2 *q, uint64_t n, uint64_t *cluster);
 /* Write `l1` (heap, the image's from now on if it succeeds) as the active table, with the disk's size. */
 int qcow2_l1_replace(struct qcow2 *q, uint64_t *l1, uint32_t n, uint64_t size);
+int qcow2_l1_grow(struct qcow2 *q, uint64_t size);   /* the L1 table covers `size` bytes; the disk keeps its size */
 int qcow2_drop_from(struct qcow2 *q, uint64_t size); /* all mappings from `size` on */
 int qcow2_truncate(struct block_node *n, uint64_t size, enum block_prealloc p, struct err *err);
 int qcow2_make_empty(struct block_node *n, struct err *err);
@@ -272,10 +273,17 @@ void qcow2_snapshots_free(struct qcow2 *q);
 int qcow2_snapshot_l1(struct qcow2 *q, const struct qcow2_snapshot *s, uint64_t **l1, struct err *err);
 struct qcow2_snapshot *qcow2_snapshot_find(struct qcow2 *q, const char *which);
 void qcow2_snapshot_free(struct qcow2_snapshot *s);
-int qcow2_snapshot_create(struct block_node *n, const char *name, struct err *err);
+int qcow2_snapshot_create(struct block_node *n, const struct block_snapshot *want, struct err *err);
 int qcow2_snapshot_apply(struct block_node *n, const char *which, struct err *err);
 int qcow2_snapshot_delete(struct block_node *n, const char *which, struct err *err);
 int qcow2_snapshot_list(struct block_node *n, const struct block_snapshot **out, unsigned *nr, struct err *err);
+
+/* ---- qcow2_vmstate.c ---- outside coroutines, nothing in flight; contracts: block.h */
+/* The L1 entry with which the VM state of a disk of this size begins. */
+uint32_t qcow2_vmstate_first(const struct qcow2 *q, uint64_t disk_size);
+int qcow2_vmstate_write(struct block_node *n, const void *buf, uint64_t pos, uint64_t len, struct err *err);
+int qcow2_vmstate_drop(struct block_node *n, struct err *err);
+int qcow2_vmstate_read(struct block_node *n, const char *which, void *buf, uint64_t pos, uint64_t len, struct err *err);
 
 /* ---- qcow2_check.c ---- */
 /* Outside coroutines; the caches hold nothing. */

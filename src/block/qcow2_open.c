@@ -328,6 +328,9 @@ const struct block_driver block_qcow2_driver = {
     .snapshot_create = qcow2_snapshot_create,
     .snapshot_apply = qcow2_snapshot_apply,
     .snapshot_delete = qcow2_snapshot_delete,
+    .vmstate_write = qcow2_vmstate_write,
+    .vmstate_drop = qcow2_vmstate_drop,
+    .vmstate_read = qcow2_vmstate_read,
     .check = qcow2_check,
     .compresses = true,
 };

@@ -78,10 +78,12 @@ int qcow2_l1_replace(struct qcow2 *q, uint64_t *l1, uint32_t n, uint64_t size)
 {
 	const uint64_t clusters = MAX((n * 8ull + q->cluster_size - 1) >> q->cluster_bits, 1u);
 	const uint64_t old = q->h.l1_table_offset, old_bytes = q->h.l1_size * 8ull;
-	uint64_t cluster;
+	uint64_t cluster = 0;
 	uint8_t *be = calloc(clusters, q->cluster_size);
 	int ret = be ? qcow2_alloc_run(q, clusters, &cluster) : -ENOMEM;
 
+	if (ret)
+		cluster = 0;
 	for (uint32_t i = 0; i < n && !ret; i++)
 		st64be(be + i * 8ull, l1[i]);
 	if (!ret)
@@ -91,6 +93,8 @@ int qcow2_l1_replace(struct qcow2 *q, uint64_t *l1, uint32_t n, uint64_t size)
 		ret = qcow2_meta_add(q, cluster + i);
 	if (!ret)
 		ret = qcow2_flush_tables(q);
+	if (ret && cluster)
+		qcow2_free_later(q, cluster << q->cluster_bits, clusters << q->cluster_bits); /* nothing names it yet */
 	if (!ret)
 		ret =
 		    qcow2_header_patch(q,
@@ -111,7 +115,7 @@ int qcow2_l1_replace(struct qcow2 *q, uint64_t *l1, uint32_t n, uint64_t size)
 	return old_bytes ? qcow2_free_later(q, old, old_bytes) : 0;
 }
 
-static int grow_l1(struct qcow2 *q, uint64_t size)
+int qcow2_l1_grow(struct qcow2 *q, uint64_t size)
 {
 	const uint64_t span = BIT(q->cluster_bits + q->l2_bits), n = size / span + (size % span != 0);
 	uint64_t *l1;
@@ -279,8 +283,11 @@ static int zero_new(struct qcow2 *q, uint64_t old, uint64_t size)
 static int grow(struct qcow2 *q, struct resize *r)
 {
 	const uint64_t old = q->node->size, before = q->h.size;
-	int ret = grow_l1(q, r->size);
+	/* What lies behind the disk's end is no part of the new disk: a machine's state that was left there. */
+	int ret = qcow2_drop_from(q, (uint64_t)qcow2_vmstate_first(q, before) << (q->cluster_bits + q->l2_bits));
 
+	if (!ret)
+		ret = qcow2_l1_grow(q, r->size);
 	q->node->size = ALIGN_UP(r->size, 512);
 	if (!ret)
 		ret = zero_new(q, old, r->size);

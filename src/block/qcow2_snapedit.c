@@ -37,31 +37,51 @@ static int ref_entry(struct qcow2 *q, uint64_t entry, int delta)
 				  ((offset + len - 1) >> q->cluster_bits) - (offset >> q->cluster_bits) + 1, delta);
 }
 
-/* Everything that an L1 table refers to gets or loses a reference. */
-static int ref_all(struct qcow2 *q, const uint64_t *l1, uint32_t n, int delta)
+/* The same for at most `max` entries; *n of them were done. */
+static int ref_table(struct qcow2 *q, uint64_t l2_entry, int delta, uint64_t max, uint64_t *n)
+{
+	struct qcow2_table *t;
+	int ret = qcow2_limit_dirty(q);
+
+	if (!ret)
+		ret = qcow2_cache_get(q, &q->l2, l2_entry, &t);
+	if (ret)
+		return ret;
+	for (uint32_t k = 0; k < q->cluster_size && !ret && *n < max; k += q->entry_size) {
+		ret = ref_entry(q, ld64be(t->data + k), delta);
+		*n += !ret;
+	}
+	qcow2_cache_put(t);
+	if (!ret && *n < max) {
+		ret = ref_entry(q, l2_entry, delta);
+		*n += !ret;
+	}
+	return ret;
+}
+
+/* Everything that an L1 table refers to gets or loses a reference: the first `max` things, *done counts them. */
+static int ref_some(struct qcow2 *q, const uint64_t *l1, uint32_t n, int delta, uint64_t max, uint64_t *done)
 {
 	int ret = 0;
 
-	for (uint32_t i = 0; i < n && !ret; i++) {
+	*done = 0;
+	for (uint32_t i = 0; i < n && !ret && *done < max; i++) {
 		const uint64_t offset = l1[i] & QCOW2_OFFSET_MASK;
-		struct qcow2_table *t;
-		if (!offset)
-			continue;
+
 		if (offset & (q->cluster_size - 1))
 			return qcow2_mark_corrupt(q, "L2 table %u is at 0x%llx, which is no cluster", i,
 						  (unsigned long long)offset);
-		ret = qcow2_limit_dirty(q);
-		if (!ret)
-			ret = qcow2_cache_get(q, &q->l2, offset, &t);
-		if (ret)
-			break;
-		for (uint32_t k = 0; k < q->cluster_size && !ret; k += q->entry_size)
-			ret = ref_entry(q, ld64be(t->data + k), delta);
-		qcow2_cache_put(t);
-		if (!ret)
-			ret = ref_entry(q, offset, delta);
+		if (offset)
+			ret = ref_table(q, offset, delta, max, done);
 	}
 	return ret;
+}
+
+static int ref_all(struct qcow2 *q, const uint64_t *l1, uint32_t n, int delta)
+{
+	uint64_t done;
+
+	return ref_some(q, l1, n, delta, UINT64_MAX, &done);
 }
 
 /* May every refcount of the table's clusters grow by one? */
@@ -172,46 +192,70 @@ static void put_entry(uint8_t *b, const struct qcow2_snapshot *s)
 	memcpy(b + 40 + extra + id, s->pub.name, name);
 }
 
-/* A new table with q->snapshots, then the header that names it; the old one is freed. */
-static int write_table(struct qcow2 *q)
+/* A new table with q->snapshots, durable, but not yet named by the header. */
+struct new_table {
+	uint64_t bytes, clusters, cluster;
+};
+
+static int make_table(struct qcow2 *q, struct new_table *t)
 {
-	const uint64_t old = q->h.snapshots_offset, old_bytes = q->h.nb_snapshots ? q->snapshots_bytes : 0;
-	uint64_t bytes = 0, clusters, cluster = 0, at = 0;
+	uint64_t at = 0;
 	uint8_t *b = NULL;
 	int ret = 0;
 
+	*t = (struct new_table){0};
 	for (uint32_t i = 0; i < q->nr_snapshots; i++)
-		bytes += entry_size(&q->snapshots[i]);
-	clusters = (bytes + q->cluster_size - 1) >> q->cluster_bits;
-	if (bytes > QCOW2_MAX_SNAPSHOTS * 1024ull)
+		t->bytes += entry_size(&q->snapshots[i]);
+	t->clusters = (t->bytes + q->cluster_size - 1) >> q->cluster_bits;
+	if (t->bytes > QCOW2_MAX_SNAPSHOTS * 1024ull)
 		return -EFBIG;
-	if (clusters) {
-		b = calloc(clusters, q->cluster_size);
-		ret = b ? qcow2_alloc_run(q, clusters, &cluster) : -ENOMEM;
+	if (t->clusters) {
+		b = calloc(t->clusters, q->cluster_size);
+		ret = b ? qcow2_alloc_run(q, t->clusters, &t->cluster) : -ENOMEM;
+		if (ret)
+			t->clusters = 0;
 		for (uint32_t i = 0; i < q->nr_snapshots && !ret; i++) {
 			put_entry(b + at, &q->snapshots[i]);
 			at += entry_size(&q->snapshots[i]);
 		}
 		if (!ret)
-			ret = qcow2_file_io(q, BLOCK_WRITE, cluster << q->cluster_bits, b, clusters << q->cluster_bits);
+			ret = qcow2_file_io(q, BLOCK_WRITE, t->cluster << q->cluster_bits, b,
+					    t->clusters << q->cluster_bits);
 		free(b);
 	}
-	for (uint64_t i = 0; i < clusters && !ret; i++)
-		ret = qcow2_meta_add(q, cluster + i);
+	for (uint64_t i = 0; i < t->clusters && !ret; i++)
+		ret = qcow2_meta_add(q, t->cluster + i);
 	if (!ret)
 		ret = qcow2_flush_tables(q);
-	if (!ret)
-		ret = qcow2_header_patch(
-		    q,
-		    (struct qcow2_patch[]){{QCOW2_H_NB_SNAPSHOTS, 4, q->nr_snapshots},
-					   {QCOW2_H_SNAPSHOTS_OFFSET, 8, cluster << q->cluster_bits}},
-		    2);
+	if (ret && t->clusters)
+		qcow2_free_later(q, t->cluster << q->cluster_bits, t->clusters << q->cluster_bits);
+	return ret;
+}
+
+/* The header names it; the old one is freed. */
+static int use_table(struct qcow2 *q, const struct new_table *t)
+{
+	const uint64_t old = q->h.snapshots_offset, old_bytes = q->h.nb_snapshots ? q->snapshots_bytes : 0;
+	int ret =
+	    qcow2_header_patch(q,
+			       (struct qcow2_patch[]){{QCOW2_H_NB_SNAPSHOTS, 4, q->nr_snapshots},
+						      {QCOW2_H_SNAPSHOTS_OFFSET, 8, t->cluster << q->cluster_bits}},
+			       2);
+
 	if (ret)
 		return ret;
 	q->h.nb_snapshots = q->nr_snapshots;
-	q->h.snapshots_offset = cluster << q->cluster_bits;
-	q->snapshots_bytes = bytes;
+	q->h.snapshots_offset = t->cluster << q->cluster_bits;
+	q->snapshots_bytes = t->bytes;
 	return old_bytes ? qcow2_free_later(q, old, old_bytes) : 0;
+}
+
+static int write_table(struct qcow2 *q)
+{
+	struct new_table t;
+	int ret = make_table(q, &t);
+
+	return ret ? ret : use_table(q, &t);
 }
 
 /* ---- the three operations ------------------------------------------------------------- */
@@ -233,8 +277,9 @@ static int flush_twice(struct qcow2 *q)
 	return ret;
 }
 
-/* Change references and tables with `fn`, between setting and clearing the dirty mark. */
-static int marked(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg)
+/* Change references and tables with `fn`, between setting and clearing the dirty mark. A failure keeps it, unless fn
+ * says in *undone (or NULL) that nothing has changed. */
+static int marked(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *arg, const bool *undone)
 {
 	int ret;
 
@@ -244,12 +289,15 @@ static int marked(struct qcow2 *q, int (*fn)(struct qcow2 *q, void *arg), void *
 		ret = set_dirty(q, true);
 	if (!ret)
 		ret = fn(q, arg);
-	if (!ret)
+	if (!ret) {
 		ret = flush_twice(q);
-	if (!ret)
-		ret = fix_copied(q);
-	if (!ret)
-		ret = flush_twice(q);
+		if (!ret)
+			ret = fix_copied(q);
+		if (!ret)
+			ret = flush_twice(q);
+	} else if (undone && *undone && !flush_twice(q)) {
+		set_dirty(q, false);
+	}
 	q->closing = false;
 	return ret ? ret : set_dirty(q, false);
 }
@@ -263,41 +311,90 @@ static int next_id(const struct qcow2 *q, char **out)
 	return asprintf(out, "%lu", max + 1) < 0 ? -ENOMEM : 0;
 }
 
-static int save_l1(struct qcow2 *q, struct qcow2_snapshot *s)
+/* A snapshot to be made. */
+struct create {
+	struct qcow2_snapshot s;
+	uint32_t disk_l1; /* entries of the active L1 table that are the disk's; VM state lies behind them */
+	uint64_t refs;	  /* how many things have got their reference */
+	bool undone;	  /* it failed, and everything is as it was */
+	bool made;	  /* the image and q->snapshots have it */
+};
+
+static int save_l1(struct qcow2 *q, struct create *c)
 {
 	const uint64_t clusters = MAX((q->h.l1_size * 8ull + q->cluster_size - 1) >> q->cluster_bits, 1u);
+	const uint32_t n = c->s.pub.vm_state_size ? q->h.l1_size : c->disk_l1;
 	uint8_t *be = calloc(clusters, q->cluster_size);
 	uint64_t cluster;
 	int ret = be ? qcow2_alloc_run(q, clusters, &cluster) : -ENOMEM;
 
-	for (uint32_t i = 0; i < q->h.l1_size && !ret; i++)
+	if (!ret)
+		c->s.l1_offset = cluster << q->cluster_bits;
+	for (uint32_t i = 0; i < n && !ret; i++)
 		st64be(be + i * 8ull, q->l1[i] & ~QCOW2_ENTRY_COPIED);
 	if (!ret)
 		ret = qcow2_file_io(q, BLOCK_WRITE, cluster << q->cluster_bits, be, clusters << q->cluster_bits);
 	for (uint64_t i = 0; i < clusters && !ret; i++)
 		ret = qcow2_meta_add(q, cluster + i);
 	free(be);
-	if (!ret)
-		s->l1_offset = cluster << q->cluster_bits;
-	s->l1_size = q->h.l1_size;
+	c->s.l1_size = q->h.l1_size;
 	return ret;
+}
+
+/* The VM state becomes the snapshot's: its references too. Without the dirty mark (version 2) a crash leaks it. */
+static void give_vmstate(struct qcow2 *q, uint32_t from)
+{
+	for (uint32_t i = from; i < q->h.l1_size; i++)
+		if (q->l1[i])
+			qcow2_l1_set(q, i, 0);
+}
+
+static void create_undo(struct qcow2 *q, struct create *c, const uint64_t *l1)
+{
+	uint64_t done;
+
+	for (uint32_t i = c->disk_l1; i < q->h.l1_size; i++)
+		if (q->l1[i] != l1[i])
+			qcow2_l1_set(q, i, l1[i]);
+	c->undone = !ref_some(q, l1, c->disk_l1, -1, c->refs, &done);
+	if (c->s.l1_offset)
+		qcow2_free_later(q, c->s.l1_offset, MAX(c->s.l1_size * 8ull, 1u));
 }
 
 static int create_co(struct qcow2 *q, void *arg)
 {
-	struct qcow2_snapshot *s = arg, *all;
-	int ret = save_l1(q, s);
+	struct create *c = arg;
+	struct qcow2_snapshot *all = realloc(q->snapshots, (q->nr_snapshots + 1) * sizeof(*all));
+	uint64_t *l1 = malloc(q->h.l1_size * 8ull + 8);
+	struct new_table t;
+	int ret = all && l1 ? 0 : -ENOMEM;
 
+	if (all)
+		q->snapshots = all;
+	if (ret) {
+		free(l1);
+		return ret;
+	}
+	memcpy(l1, q->l1, q->h.l1_size * 8ull);
+	c->disk_l1 = MIN(qcow2_vmstate_first(q, q->h.size), q->h.l1_size);
+	ret = save_l1(q, c);
 	if (!ret)
-		ret = ref_all(q, q->l1, q->h.l1_size, 1);
+		ret = ref_some(q, q->l1, c->disk_l1, 1, UINT64_MAX, &c->refs);
+	if (!ret) {
+		if (c->s.pub.vm_state_size)
+			give_vmstate(q, c->disk_l1);
+		all[q->nr_snapshots++] = c->s;
+		ret = make_table(q, &t);
+		if (ret)
+			q->nr_snapshots--;
+	}
+	if (ret)
+		create_undo(q, c, l1);
+	free(l1);
 	if (ret)
 		return ret;
-	all = realloc(q->snapshots, (q->nr_snapshots + 1) * sizeof(*all));
-	if (!all)
-		return -ENOMEM;
-	q->snapshots = all;
-	all[q->nr_snapshots++] = *s;
-	ret = write_table(q);
+	ret = use_table(q, &t);
+	c->made = !ret;
 	if (ret)
 		q->nr_snapshots--;
 	return ret;
@@ -311,15 +408,17 @@ struct edit {
 
 static int create_run(struct qcow2 *q, void *arg)
 {
-	int ret = check_room(q, q->l1, q->h.l1_size);
+	struct create *c = arg;
+	int ret = check_room(q, q->l1, MIN(qcow2_vmstate_first(q, q->h.size), q->h.l1_size));
 
-	return ret ? ret : marked(q, create_co, arg);
+	return ret ? ret : marked(q, create_co, c, &c->undone);
 }
 
-int qcow2_snapshot_create(struct block_node *n, const char *name, struct err *err)
+int qcow2_snapshot_create(struct block_node *n, const struct block_snapshot *want, struct err *err)
 {
 	struct qcow2 *q = n->private_data;
-	struct qcow2_snapshot s = {.extra_size = EXTRA_SIZE};
+	struct create c = {.s = {.extra_size = EXTRA_SIZE, .pub = *want}};
+	struct block_snapshot *p = &c.s.pub;
 	struct timespec now;
 	int ret;
 
@@ -328,20 +427,26 @@ int qcow2_snapshot_create(struct block_node *n, const char *name, struct err *er
 			       q->corrupt ? "that are corrupt" : "with a data file");
 	if (q->nr_snapshots >= QCOW2_MAX_SNAPSHOTS)
 		return err_set(err, -EFBIG, "'%s' has %u snapshots, and takes no more", n->filename, q->nr_snapshots);
-	if (strlen(name) > 255)
+	if (strlen(want->name) > 255)
 		return err_set(err, -EINVAL, "the name of a snapshot has at most 255 bytes");
 	clock_gettime(CLOCK_REALTIME, &now);
-	s.pub.date_sec = (uint32_t)now.tv_sec;
-	s.pub.date_nsec = (uint32_t)now.tv_nsec;
-	s.pub.disk_size = q->h.size;
-	ret = next_id(q, &s.pub.id);
-	s.pub.name = strdup(name);
-	if (!ret && s.pub.name)
-		ret = qcow2_run(q, create_run, &s);
-	if (ret || !s.pub.name) {
-		qcow2_snapshot_free(&s);
-		return err_set_errno(err, ret ? ret : -ENOMEM, "snapshot '%s' of '%s' could not be made", name,
-				     n->filename);
+	if (!p->date_sec) {
+		p->date_sec = (uint32_t)now.tv_sec;
+		p->date_nsec = (uint32_t)now.tv_nsec;
+	}
+	p->disk_size = q->h.size;
+	p->icount = UINT64_MAX;
+	p->id = NULL;
+	ret = next_id(q, &p->id);
+	p->name = strdup(want->name);
+	if (!ret && p->name)
+		ret = qcow2_run(q, create_run, &c);
+	if (ret || !p->name) {
+		err_set_errno(err, ret ? ret : -ENOMEM, "snapshot '%s' of '%s' could not be made", want->name,
+			      n->filename);
+		if (!c.made)
+			qcow2_snapshot_free(&c.s);
+		return ret ? ret : -ENOMEM;
 	}
 	return 0;
 }
@@ -390,7 +495,7 @@ static int delete_co(struct qcow2 *q, void *arg)
 
 static int delete_run(struct qcow2 *q, void *arg)
 {
-	return marked(q, delete_co, arg);
+	return marked(q, delete_co, arg, NULL);
 }
 
 /* The snapshot's table becomes the active one; what was active loses its references. */
@@ -398,13 +503,15 @@ static int apply_co(struct qcow2 *q, void *arg)
 {
 	struct edit *e = arg;
 	const uint64_t span = BIT(q->cluster_bits + q->l2_bits), size = e->s->pub.disk_size;
+	/* Of the snapshot the disk's part: VM state is read through its own table. */
 	const uint64_t need = size / span + (size % span != 0), n = MAX(need, (uint64_t)e->l1_size);
+	const uint32_t disk = (uint32_t)MIN(need, (uint64_t)e->l1_size);
 	uint64_t *l1 = calloc(MAX(n, 1u), 8), *old = malloc(q->h.l1_size * 8ull + 8);
 	const uint32_t old_size = q->h.l1_size;
-	int ret = l1 && old ? ref_all(q, e->l1, e->l1_size, 1) : -ENOMEM;
+	int ret = l1 && old ? ref_all(q, e->l1, disk, 1) : -ENOMEM;
 
 	if (!ret) {
-		memcpy(l1, e->l1, e->l1_size * 8ull);
+		memcpy(l1, e->l1, disk * 8ull);
 		memcpy(old, q->l1, old_size * 8ull);
 		ret = qcow2_l1_replace(q, l1, (uint32_t)n, size);
 	}
@@ -421,7 +528,7 @@ static int apply_run(struct qcow2 *q, void *arg)
 	struct edit *e = arg;
 	int ret = check_room(q, e->l1, e->l1_size);
 
-	return ret ? ret : marked(q, apply_co, arg);
+	return ret ? ret : marked(q, apply_co, arg, NULL);
 }
 
 static int edit(struct block_node *n, const char *which, int (*run)(struct qcow2 *q, void *arg), const char *what,

@@ -61,11 +61,37 @@ int block_snapshot_list(struct block_node *n, const struct block_snapshot **out,
 	return n->driver->snapshot_list ? n->driver->snapshot_list(n, out, nr, err) : 0;
 }
 
-int block_snapshot_create(struct block_node *n, const char *name, struct err *err)
+bool block_has_snapshots(const struct block_node *n)
+{
+	return n->driver->snapshot_create != NULL;
+}
+
+int block_snapshot_create(struct block_node *n, const struct block_snapshot *want, struct err *err)
 {
 	int ret = may_change(n, n->driver->snapshot_create, "have no snapshots", err);
 
-	return ret ? ret : n->driver->snapshot_create(n, name, err);
+	return ret ? ret : n->driver->snapshot_create(n, want, err);
+}
+
+int block_vmstate_write(struct block_node *n, const void *buf, uint64_t pos, uint64_t len, struct err *err)
+{
+	int ret = may_change(n, n->driver->vmstate_write, "take no machine's state", err);
+
+	return ret ? ret : n->driver->vmstate_write(n, buf, pos, len, err);
+}
+
+int block_vmstate_drop(struct block_node *n, struct err *err)
+{
+	int ret = may_change(n, n->driver->vmstate_drop, "take no machine's state", err);
+
+	return ret ? ret : n->driver->vmstate_drop(n, err);
+}
+
+int block_vmstate_read(struct block_node *n, const char *which, void *buf, uint64_t pos, uint64_t len, struct err *err)
+{
+	BUG_ON(n->inflight);
+	return n->driver->vmstate_read ? n->driver->vmstate_read(n, which, buf, pos, len, err)
+				       : refuse(n, "have no machine's state", err);
 }
 
 int block_snapshot_apply(struct block_node *n, const char *which, struct err *err)

@@ -166,7 +166,7 @@ int img_snapshot(struct img_args *a, struct err *err)
 		return err->code ? err->code : -EIO;
 	switch (a->snapshot_action) {
 	case 'a': ret = block_snapshot_apply(n, a->snapshot, err); break;
-	case 'c': ret = block_snapshot_create(n, a->snapshot, err); break;
+	case 'c': ret = block_snapshot_create(n, &(struct block_snapshot){.name = (char *)a->snapshot}, err); break;
 	case 'd': ret = block_snapshot_delete(n, a->snapshot, err); break;
 	default: ret = list(n, err); break;
 	}

@@ -91,8 +91,14 @@ static void step(struct block_node *n, uint8_t what, uint8_t where)
 			do_io(n, BLOCK_WRITE, BLOCK_COMPRESS, ALIGN_DOWN(offset, info.cluster_size), info.cluster_size);
 		break;
 	case 5:
-		if (where < 64)
-			block_snapshot_create(n, "f", &err);
+		if (where < 16)
+			block_vmstate_read(n, "1", buf, offset, MIN(len, sizeof(buf)), &err);
+		else if (where < 32)
+			block_vmstate_write(n, buf, 0, sizeof(buf), &err);
+		else if (where < 40)
+			block_vmstate_drop(n, &err);
+		else if (where < 64)
+			block_snapshot_create(n, &(struct block_snapshot){.name = "f"}, &err);
 		else if (where < 128)
 			block_snapshot_apply(n, "1", &err);
 		else

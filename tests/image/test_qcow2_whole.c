@@ -9,7 +9,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -30,6 +33,8 @@ struct model {
 	struct {
 		uint8_t *data;
 		uint64_t size;
+		uint8_t *vm; /* the machine's state */
+		uint64_t vm_size;
 		char name[16];
 	} snap[MAX_SNAP];
 	unsigned nr_snap, made;
@@ -134,6 +139,40 @@ static void resize(struct block_node *n, struct model *m, bool prealloc)
 	m->size = size;
 }
 
+/* A machine's state of random length in front of the next snapshot; the last piece is filled up. */
+static uint8_t *write_vmstate(struct block_node *n, uint64_t *size)
+{
+	const uint64_t len = 1 + rnd(5u * 1024 * 1024);
+	uint8_t *vm = calloc(1, ALIGN_UP(len, BLOCK_VMSTATE_PIECE));
+	struct err err = {0};
+
+	for (uint64_t i = 0; i < len; i++)
+		vm[i] = (uint8_t)(i / 4096 % 7 ? rnd(256) : 0);
+	for (uint64_t at = 0; at < len; at += BLOCK_VMSTATE_PIECE)
+		if (block_vmstate_write(n, vm + at, at, BLOCK_VMSTATE_PIECE, &err))
+			fail_msg("%s", err.msg);
+	*size = len;
+	return vm;
+}
+
+static int make_snapshot(struct block_node *n, struct model *m, struct err *err)
+{
+	struct block_snapshot want = {.name = m->snap[m->nr_snap].name, .vm_clock_nsec = 3661002000000ull};
+	uint8_t *vm = rnd(2) ? write_vmstate(n, &want.vm_state_size) : NULL;
+
+	/* Some are given up before there is a snapshot. */
+	if (vm && rnd(3) == 0) {
+		if (rnd(2) && block_vmstate_drop(n, err))
+			return -1;
+		want.vm_state_size = 0;
+		free(vm);
+		vm = NULL;
+	}
+	m->snap[m->nr_snap].vm = vm;
+	m->snap[m->nr_snap].vm_size = want.vm_state_size;
+	return block_snapshot_create(n, &want, err);
+}
+
 static void snapshot(struct block_node *n, struct model *m)
 {
 	const unsigned i = m->nr_snap ? rnd(m->nr_snap) : 0, what = rnd(3);
@@ -142,7 +181,7 @@ static void snapshot(struct block_node *n, struct model *m)
 
 	if (what == 0 && m->nr_snap < MAX_SNAP) {
 		snprintf(m->snap[m->nr_snap].name, sizeof(m->snap[0].name), "s%u", m->made++);
-		ret = block_snapshot_create(n, m->snap[m->nr_snap].name, &err);
+		ret = make_snapshot(n, m, &err);
 		m->snap[m->nr_snap].size = m->size;
 		m->snap[m->nr_snap].data = malloc(MAX_SIZE);
 		memcpy(m->snap[m->nr_snap++].data, m->now, MAX_SIZE);
@@ -153,6 +192,7 @@ static void snapshot(struct block_node *n, struct model *m)
 	} else if (m->nr_snap) {
 		ret = block_snapshot_delete(n, m->snap[i].name, &err);
 		free(m->snap[i].data);
+		free(m->snap[i].vm);
 		m->snap[i] = m->snap[--m->nr_snap];
 	}
 	if (ret)
@@ -205,6 +245,17 @@ static void verify_snapshots(const struct model *m)
 			io(n, BLOCK_READ, 0, 0, buf, block_size(n));
 		assert_memory_equal(buf, m->snap[i].data, block_size(n));
 		block_close(n);
+		o.snapshot = NULL;
+		n = block_open(&o, loop, &err);
+		assert_non_null(n);
+		for (uint64_t at = 0; at < m->snap[i].vm_size; at += MIB) {
+			const uint64_t len = MIN(m->snap[i].vm_size - at, (uint64_t)MIB);
+			if (block_vmstate_read(n, m->snap[i].name, buf, at, len, &err))
+				fail_msg("%s", err.msg);
+			assert_memory_equal(buf, m->snap[i].vm + at, len);
+		}
+		assert_int_not_equal(block_vmstate_read(n, m->snap[i].name, buf, m->snap[i].vm_size, 1, &err), 0);
+		block_close(n);
 	}
 	free(buf);
 }
@@ -250,8 +301,10 @@ static void sequence(const char *options, unsigned what, unsigned steps, uint8_t
 		verify(&m);
 		verify_snapshots(&m);
 	}
-	for (unsigned i = 0; i < m.nr_snap; i++)
+	for (unsigned i = 0; i < m.nr_snap; i++) {
 		free(m.snap[i].data);
+		free(m.snap[i].vm);
+	}
 	free(m.now);
 }
 
@@ -337,6 +390,101 @@ static void test_lazy(void **state)
 	free(buf);
 }
 
+/* qemu-img sees the machine's state as its own: size, clock, and what deleting and applying do. */
+static void test_vmstate(void **state)
+{
+	const struct block_snapshot want = {.name = "vm", .vm_state_size = 3 * MIB, .vm_clock_nsec = 3661002000000ull};
+	uint8_t *vm = malloc(2 * BLOCK_VMSTATE_PIECE);
+	struct err err = {0};
+	struct block_node *n;
+
+	memset(vm, 0x5a, 2 * BLOCK_VMSTATE_PIECE);
+	shell("rm -f w.qcow2; qemu-img create -f qcow2 w.qcow2 3M && qemu-io -c 'write -P 7 0 3M' w.qcow2");
+	for (int i = 0; i < 2; i++) {
+		n = open_image();
+		if (block_vmstate_write(n, vm, 0, BLOCK_VMSTATE_PIECE, &err) ||
+		    block_vmstate_write(n, vm, BLOCK_VMSTATE_PIECE, BLOCK_VMSTATE_PIECE, &err) ||
+		    block_snapshot_create(n, &want, &err))
+			fail_msg("%s", err.msg);
+		block_close(n);
+		shell("qemu-img check w.qcow2 && "
+		      "qemu-img snapshot -l w.qcow2 | grep -E '^1 +vm +3 MiB .* 01:01:01.002 *$' && "
+		      "qemu-img snapshot -a vm w.qcow2 && qemu-img check w.qcow2 && "
+		      "qemu-io -c 'read -P 7 0 3M' w.qcow2");
+		if (i == 0) {
+			/* QEMU has put it behind the disk's end again: a longer disk must not show it. */
+			n = open_image();
+			if (block_snapshot_delete(n, "vm", &err) || block_truncate(n, GIB, BLOCK_PREALLOC_OFF, &err))
+				fail_msg("%s", err.msg);
+			block_close(n);
+			shell("qemu-img check w.qcow2 && qemu-io -c 'read -P 0 512M 4M' w.qcow2 && "
+			      "qemu-img resize --shrink w.qcow2 3M");
+		}
+	}
+	shell("qemu-img snapshot -d vm w.qcow2 && qemu-img check w.qcow2");
+	free(vm);
+}
+
+static uint64_t file_size(void)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/w.qcow2", dir);
+	assert_int_equal(stat(path, &st), 0);
+	return (uint64_t)st.st_size;
+}
+
+/* A file that may not grow any further in the midst of it: no snapshot, nothing lost, nothing leaked. */
+static void full(const char *options)
+{
+	const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+	uint8_t *vm = calloc(1, BLOCK_VMSTATE_PIECE);
+	uint64_t step = 0, size;
+	int ret = -1;
+
+	memset(vm, 0x5a, BLOCK_VMSTATE_PIECE - 9);
+	shell("rm -f w.qcow2; qemu-img create -f qcow2 -o %s w.qcow2 3M && qemu-io -c 'write -P 7 0 3M' w.qcow2",
+	      options);
+	size = file_size();
+	signal(SIGXFSZ, SIG_IGN);
+	while (ret) {
+		const struct block_snapshot want = {.name = "vm", .vm_state_size = BLOCK_VMSTATE_PIECE - 9};
+		struct block_node *n = open_image();
+		struct rlimit limit = none;
+		struct err err = {0};
+		const struct block_snapshot *s;
+		unsigned nr;
+
+		limit.rlim_cur = size + step * 1024;
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+		ret = block_vmstate_write(n, vm, 0, BLOCK_VMSTATE_PIECE, &err);
+		if (!ret)
+			ret = block_snapshot_create(n, &want, &err);
+		if (ret)
+			block_vmstate_drop(n, &err);
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+		assert_int_equal(block_snapshot_list(n, &s, &nr, &err), 0);
+		assert_int_equal(nr, !ret);
+		block_close(n);
+		/* A longer copy: what is behind the file's end is no leak to qemu-img. */
+		shell(
+		    "cp w.qcow2 big && truncate -s 20M big && qemu-img check big && qemu-io -c 'read -P 7 0 3M' big && "
+		    "! qemu-img info w.qcow2 | grep 'cleanly shut down'");
+		step += step < 32 ? 8 : step < 1950 ? 640 : 16; /* tables are written at its beginning and end */
+		assert_true(step < 4096);
+	}
+	assert_true(step > 1950);
+	free(vm);
+}
+
+static void test_full(void **state)
+{
+	full("cluster_size=64k");
+	full("cluster_size=4k,compat=0.10");
+	full("cluster_size=512");
+}
+
 /* Compressed writes, many at once; then some of their clusters are written again, both ways. */
 static void compressed(const char *options)
 {
@@ -412,7 +560,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_sequences), cmocka_unit_test(test_overlays),	 cmocka_unit_test(test_backing_names),
-	    cmocka_unit_test(test_lazy),      cmocka_unit_test(test_compressed),
+	    cmocka_unit_test(test_lazy),      cmocka_unit_test(test_compressed), cmocka_unit_test(test_vmstate),
+	    cmocka_unit_test(test_full),
 	};
 	if (system("command -v qemu-img >/dev/null") != 0)
 		return 77; /* skipped: nothing to compare with */
