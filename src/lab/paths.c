@@ -75,7 +75,9 @@ const struct paths *paths_find(struct err *err)
 	}
 	if (p.share[0] && p.helpers[0])
 		return &p;
-	err_set(err, -ENOENT, "the lab's files (guest/lab, lab-agent) are neither beside '%s' nor installed with it",
+	err_set(err, -ENOENT,
+		"the lab's files (guest/lab, lab-agent) are neither beside '%s' nor installed with it: run ninja, or "
+		"install Kelvin whole",
 		p.self);
 	return NULL;
 }
