@@ -112,6 +112,7 @@ guest_kernel()
 
 # guest_initramfs FLAVOUR OUT INIT MODULE... : busybox, the modules with what they need (loaded by INIT in the order
 # of /modules/order), and INIT as /init.
+# sync: on the rig's shared folder the name would be there before the bytes.
 guest_initramfs()
 {
 	local flavour=$1 out=$2 init=$3 tmp m f
@@ -130,7 +131,7 @@ guest_initramfs()
 	done >"$tmp/modules/order"
 	cp "$init" "$tmp/init"
 	chmod 755 "$tmp/init"
-	(cd "$tmp" && find . | LC_ALL=C sort | cpio -o -H newc --quiet) >"$out.tmp.$$" && mv "$out.tmp.$$" "$out" || { rm -rf "$tmp" "$out.tmp.$$"; die "making $out failed"; }
+	(cd "$tmp" && find . | LC_ALL=C sort | cpio -o -H newc --quiet) >"$out.tmp.$$" && sync "$out.tmp.$$" && mv "$out.tmp.$$" "$out" || { rm -rf "$tmp" "$out.tmp.$$"; die "making $out failed"; }
 	rm -rf "$tmp"
 }
 

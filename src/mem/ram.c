@@ -2,9 +2,10 @@
 /*
  * RAM blocks: where guest memory comes from.
  *
- * Anonymous private memory is the default, aligned so that guest-physical and
- * host addresses agree modulo 2 MiB and the host can use huge pages for both
- * (transparent huge pages and KSM work on anonymous memory only). -mem-path
+ * Anonymous private memory is the default, or shared memory where the CPU engine
+ * asks for it, aligned so that guest-physical and host addresses agree modulo
+ * 2 MiB and the host can use huge pages for both (KSM works on anonymous memory
+ * only; huge pages of shared memory: shared.c). -mem-path
  * names a file, or a folder of hugetlbfs or tmpfs. A file that is created here
  * is unlinked before anything is put into it, so none is ever left behind,
  * however Kelvin ends.
@@ -25,6 +26,7 @@
 
 #include "base/util.h"
 #include "mem/map.h"
+#include "mem/shared.h"
 
 #define HUGE_ALIGN (2 * MIB)
 
@@ -225,9 +227,10 @@ int mem_add_ram(struct mem_map *m, const char *name, uint64_t gpa, uint64_t size
 		flags = cfg->share ? MAP_SHARED : MAP_PRIVATE;
 	} else {
 		if (cfg->share) {
-			b.fd = memfd_create(name, MFD_CLOEXEC);
+			b.fd = shared_memory_file(name);
 			if (b.fd < 0 || ftruncate(b.fd, (off_t)size) < 0) {
-				rc = err_set_errno(err, -errno, "guest RAM: cannot create shared memory");
+				rc = err_set_errno(err, b.fd < 0 ? b.fd : -errno,
+						   "guest RAM: cannot create shared memory");
 				goto fail;
 			}
 		}

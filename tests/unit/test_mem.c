@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The address map, DMA and page bits; map moves under concurrent readers (run this one with TSan too). */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "base/util.h"
 #include "mem/mem.h"
+#include "mem/shared.h"
 
 /* A device that answers each byte with its offset and remembers the last write. */
 struct probe {
@@ -345,12 +350,75 @@ static void test_advice(void **state)
 	mem_fini(&m);
 }
 
+static bool file_says(const char *path, const char *what)
+{
+	char text[200] = "";
+	FILE *f = fopen(path, "re");
+	const bool says = f && fgets(text, sizeof(text), f) && strstr(text, what);
+
+	if (f)
+		fclose(f);
+	return says;
+}
+
+/* What one process writes another reads; root gets huge pages also where the host's switch is off. */
+static void shared_file(bool root)
+{
+	const size_t size = 8 * MIB;
+	int fd = shared_memory_file("test"), status;
+	char link[100] = "", path[60];
+
+	assert_true(fd >= 0);
+	assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	assert_true(readlink(path, link, sizeof(link) - 1) > 0);
+	if (root && file_says("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "[never]"))
+		assert_null(strstr(link, "memfd:"));
+	uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(p, MAP_FAILED);
+	pid_t pid = fork();
+	if (pid == 0) {
+		const uint8_t *q = mmap(NULL, PAGE_SIZE, PROT_READ, MAP_SHARED, fd, (off_t)(size - PAGE_SIZE));
+
+		p[1] = 77;
+		while (q != MAP_FAILED && !*(const volatile uint8_t *)q)
+			usleep(1000);
+		_exit(q != MAP_FAILED && *q == 99 ? 0 : 1);
+	}
+	p[size - PAGE_SIZE] = 99;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(p[1], 77);
+	munmap(p, size);
+	close(fd);
+}
+
+static void test_shared_file(void **state)
+{
+	int status;
+
+	shared_file(geteuid() == 0);
+	if (geteuid())
+		return;
+	/* The same for somebody without privileges, with or without user namespaces. */
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (setgid(65534) || setuid(65534))
+			_exit(2);
+		shared_file(false);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_ram_and_hole),     cmocka_unit_test(test_regions),  cmocka_unit_test(test_dma),
-	    cmocka_unit_test(test_page_bits),	     cmocka_unit_test(test_mem_path), cmocka_unit_test(test_advice),
-	    cmocka_unit_test(test_concurrent_moves),
+	    cmocka_unit_test(test_ram_and_hole),     cmocka_unit_test(test_regions),	 cmocka_unit_test(test_dma),
+	    cmocka_unit_test(test_page_bits),	     cmocka_unit_test(test_mem_path),	 cmocka_unit_test(test_advice),
+	    cmocka_unit_test(test_concurrent_moves), cmocka_unit_test(test_shared_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
