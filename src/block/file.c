@@ -12,10 +12,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -258,6 +260,19 @@ static void find_direct_alignment(struct block_file *f)
 	free(buf);
 }
 
+/* Where a write into the page cache waits for a disk of this host at most, never for a server. */
+static bool is_local(int fd)
+{
+	static const uint32_t local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+					 TMPFS_MAGIC};
+	struct statfs fs;
+
+	for (size_t i = 0; fstatfs(fd, &fs) == 0 && i < ARRAY_SIZE(local); i++)
+		if ((uint32_t)fs.f_type == local[i])
+			return true;
+	return false;
+}
+
 static int describe(struct block_file *f, const char *name, struct err *err)
 {
 	struct stat st;
@@ -269,6 +284,7 @@ static int describe(struct block_file *f, const char *name, struct err *err)
 	if (f->is_device && ioctl(f->fd, BLKGETSIZE64, &f->size) < 0)
 		return err_set_errno(err, -errno, "Could not get the size of '%s'", name);
 	f->align = f->mem_align = 1;
+	f->quick_writes = !f->direct && !f->is_device && is_local(f->fd);
 	if (f->direct)
 		find_direct_alignment(f);
 	return 0;

@@ -32,6 +32,7 @@ struct block_file {
 	struct loop *loop;
 	bool store_read_only;
 	bool is_device, direct, no_flush, discard_unmap;
+	bool quick_writes;			  /* into the page cache of a local file system */
 	bool no_punch, no_zero_range, no_zeroout; /* learnt: the host cannot */
 	uint32_t align, mem_align;		  /* of offsets and lengths, of addresses; 1 without O_DIRECT */
 	uint64_t size;

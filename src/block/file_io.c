@@ -376,6 +376,7 @@ static void op_step(struct file_op *op)
 	op->aio.done = plain_done;
 	op->aio.disk = op->f->direct;
 	op->aio.slow = !op->f->direct && op->len - op->progress >= SLOW_COPY;
+	op->aio.quick = op->f->quick_writes && !op->aio.slow;
 	submit(op->f, &op->aio);
 }
 

@@ -398,6 +398,8 @@ static int run_verb(const struct verb *v, int argc, char **argv)
 	ret = take_flags(v, &a, argc, argv, &joined, &err);
 	if (!ret) {
 		a.loop = loop_create("img", &err);
+		if (a.loop)
+			loop_set_patient(a.loop);
 		ret = a.loop ? v->run(&a, &err) : -EIO;
 	}
 	if (ret < 0)

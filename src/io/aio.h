@@ -26,8 +26,10 @@ struct aio_req {
 	uint64_t len;	 /* bytes; FALLOCATE, DISCARD, ZEROOUT */
 	const struct iovec *iov;
 	int niov;
-	bool slow; /* long copies expected (a large transfer with the page cache): better not in the loop's thread */
-	bool disk; /* goes to the disk at once (O_DIRECT), so that starting it early pays */
+	bool slow;  /* long copies expected (a large transfer with the page cache): better not in the loop's thread */
+	bool quick; /* a write that usually only copies to the page cache: may be done at once where the loop is patient
+		     */
+	bool disk;  /* goes to the disk at once (O_DIRECT), so that starting it early pays */
 	int64_t result; /* bytes or -errno; short transfers are the submitter's to continue */
 	void (*done)(struct aio_req *req);
 	struct aio_req *next; /* the engine's */

@@ -22,6 +22,8 @@ struct aio {
 	struct aio_req *head, **tail; /* queued, not started */
 	unsigned queued, inflight;
 	bool flushing;
+	/* clock_raw_ns(): the last quick write that was held up ended; until when they go to the kernel's workers. */
+	uint64_t held_up, slow_until;
 	bool stuck; /* the engine holds requests that the kernel did not take yet */
 	struct aio_uring *uring;
 	struct aio_pool *pool; /* also io_uring's, for what it cannot do; made when first needed */
@@ -42,6 +44,9 @@ void aio_complete(struct aio *a, struct aio_req *req, int64_t result); /* calls 
 
 /* Carry out one request with a blocking system call: bytes or -errno. Any thread. */
 int64_t aio_perform(const struct aio_req *req);
+
+/* A quick write in a patient loop is carried out and completed here; false: it is left to the engine. */
+bool aio_do_at_once(struct aio *a, struct aio_req *req);
 
 /* Reap what io_uring has completed; without a system call. */
 void aio_uring_complete(struct aio *a);

@@ -303,11 +303,16 @@ static bool uring_start(struct aio *a)
 	unsigned limit = *u->ring.cq.kring_entries;
 	struct io_uring_sqe *sqe;
 	struct aio_req *req;
+	unsigned quick = 0; /* what done() submits must not keep the loop here for ever */
 	int ret;
 
 	while (u->in_ring < limit && (req = aio_take(a)) != NULL) {
 		if (req->op == AIO_BLKDISCARD || req->op == AIO_BLKZEROOUT) {
 			aio_pool_give(a, req);
+			continue;
+		}
+		if (quick < AIO_BATCH_MAX && aio_do_at_once(a, req)) {
+			quick++;
 			continue;
 		}
 		sqe = get_sqe(a);

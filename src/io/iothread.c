@@ -68,6 +68,7 @@ struct loop *iothread_loop(struct object *o, struct err *err)
 		free(t);
 		return NULL;
 	}
+	loop_set_patient(t->loop);
 	ret = start_thread(t);
 	if (ret) {
 		err_set_errno(err, ret, "iothread '%s'", o->id);

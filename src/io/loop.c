@@ -57,7 +57,7 @@ struct loop_call {
 struct loop {
 	char name[32];
 	int epfd, wakefd;
-	bool no_pwait2;
+	bool no_pwait2, patient;
 	unsigned turns_without_events; /* in a row */
 	unsigned depth;		       /* of loop_run_once: callbacks may nest one (drain) */
 	unsigned always;	       /* watches with events among the not pollable ones */
@@ -110,6 +110,16 @@ static void loop_woken(void *arg, unsigned events)
 }
 
 /* ---- create, destroy --------------------------------------------------------- */
+
+void loop_set_patient(struct loop *l)
+{
+	l->patient = true;
+}
+
+bool loop_is_patient(const struct loop *l)
+{
+	return l->patient;
+}
 
 struct loop *loop_create(const char *name, struct err *err)
 {

@@ -25,6 +25,13 @@ struct loop;
 struct loop *loop_create(const char *name, struct err *err);
 void loop_destroy(struct loop *l);
 
+/*
+ * A loop is patient when nobody minds that its thread is held up by a file of this host for some tenths of a second now
+ * and then: a tool's, or an iothread's, which has nothing but disks. Set by its maker before it runs.
+ */
+void loop_set_patient(struct loop *l);
+bool loop_is_patient(const struct loop *l);
+
 /* Watch fd for `events`; fn runs in the loop's thread. One watch per fd: -EEXIST for a second. */
 int loop_watch(struct loop *l, int fd, unsigned events, void (*fn)(void *arg, unsigned events), void *arg);
 /* Change the events of a watched fd (0 keeps it but silent). */

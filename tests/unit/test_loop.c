@@ -302,6 +302,58 @@ static void test_sleeper(void **state)
 	close(r.req.fd);
 }
 
+/* A quick write is done at once in a patient loop, while others wait for the loop's sleep, and what a completion
+ * submits goes on in the same flush. */
+struct again {
+	struct aio_req req;
+	struct aio *a;
+	int left;
+};
+
+static void again(struct aio_req *req)
+{
+	struct again *r = container_of(req, struct again, req);
+
+	assert_int_equal(req->result, 1);
+	if (--r->left)
+		aio_submit(r->a, req);
+}
+
+static void test_quick_writes(void **state)
+{
+	char name[] = "/tmp/kelvin-quick-XXXXXX", byte = 'q';
+	struct iovec iov = {&byte, 1};
+	const int fd = mkstemp(name);
+
+	assert_true(fd >= 0);
+	for (int patient = 0; patient < 2; patient++) {
+		struct loop *l = loop_create("t", NULL);
+		struct aio *a = aio_create(l, AIO_URING, NULL);
+		struct again r = {.a = a, .left = 1000};
+		r.req = (struct aio_req){.op = AIO_WRITEV, .fd = fd, .iov = &iov, .niov = 1, .quick = true};
+		r.req.done = again;
+		if (!a) {
+			loop_destroy(l);
+			break; /* no io_uring here */
+		}
+		if (patient)
+			loop_set_patient(l);
+		aio_submit(a, &r.req);
+		aio_flush(a);
+		/* Not for ever in one flush either. */
+		if (patient)
+			assert_in_range(r.left, 800, 999);
+		else
+			assert_int_equal(r.left, 1000);
+		while (r.left)
+			loop_run_once(l, -1);
+		aio_destroy(a);
+		loop_destroy(l);
+	}
+	close(fd);
+	unlink(name);
+}
+
 /* A batch for the disk is on its way in pieces before the loop sleeps; one for the page cache starts with the sleep. */
 static void test_disk_batch(void **state)
 {
@@ -340,9 +392,9 @@ static void test_disk_batch(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_timers),     cmocka_unit_test(test_heap), cmocka_unit_test(test_watch),
-	    cmocka_unit_test(test_threads),    cmocka_unit_test(test_hook), cmocka_unit_test(test_sleeper),
-	    cmocka_unit_test(test_disk_batch),
+	    cmocka_unit_test(test_timers),     cmocka_unit_test(test_heap),	    cmocka_unit_test(test_watch),
+	    cmocka_unit_test(test_threads),    cmocka_unit_test(test_hook),	    cmocka_unit_test(test_sleeper),
+	    cmocka_unit_test(test_disk_batch), cmocka_unit_test(test_quick_writes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
