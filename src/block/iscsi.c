@@ -10,12 +10,14 @@
  * thread.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/iov.h"
@@ -39,10 +41,10 @@
 	X(set_targetname)                                                                                              \
 	X(set_session_type)                                                                                            \
 	X(set_header_digest) X(set_initiator_username_pwd) X(set_target_username_pwd) X(set_timeout)                   \
-	    X(full_connect_sync) X(logout_sync) X(get_error) X(get_fd) X(which_events) X(service) X(inquiry_sync)      \
-		X(readcapacity16_sync) X(modesense6_sync) X(read16_iov_task) X(write16_iov_task)                       \
+	    X(full_connect_async) X(logout_async) X(get_error) X(get_fd) X(which_events) X(service) X(inquiry_task)      \
+		X(readcapacity16_task) X(modesense6_task) X(read16_iov_task) X(write16_iov_task)                       \
 		    X(synchronizecache16_task) X(unmap_task) X(writesame16_task) X(set_noautoreconnect)                \
-			X(is_logged_in)
+			X(is_logged_in) X(scsi_cancel_all_tasks)
 /* clang-format on */
 static struct {
 #define X(name) __typeof__(&iscsi_##name) name;
@@ -63,12 +65,27 @@ struct lun {
 	struct iscsi_context *c;
 	struct block_file *file;
 	struct loop *loop;
-	int number, fd; /* fd -1: the connection is lost */
+	int number, fd; /* fd: ours, of the library's connection, which may close its own; -1: the connection is lost */
+	int lib_fd;
 	unsigned events;
 	uint32_t block, max_blocks; /* bytes; blocks of one command */
 	uint32_t max_unmap;	    /* blocks; 0: cannot */
 	bool can_same, said;
-	uint8_t *zeros; /* one block */
+	uint8_t *zeros;	     /* one block */
+	struct op *ops;	     /* under way */
+	struct call *calls;  /* of opening and closing */
+	struct op *given_up; /* ended here, the library may still know them: freed after it */
+};
+
+/*
+ * A command that is waited for. Not on the stack: the library calls back what it forgot as late as when its context
+ * goes, and its own _sync functions, which have returned by then, let it write into whatever the stack holds.
+ */
+struct call {
+	struct scsi_task *task;
+	int status;
+	bool done;
+	struct call *next;
 };
 
 struct op;
@@ -84,7 +101,8 @@ struct piece {
 };
 struct op {
 	struct lun *l;
-	struct aio_req *req;
+	struct aio_req *req; /* NULL: given up */
+	struct op *next, **link;
 	unsigned pending;
 	int error; /* negative errno */
 	struct iovec *iov;
@@ -93,17 +111,39 @@ struct op {
 
 static bool start(struct piece *p);
 
+static void op_link(struct op *op, struct op **list)
+{
+	op->next = *list;
+	op->link = list;
+	if (op->next)
+		op->next->link = &op->next;
+	*list = op;
+}
+
+static void op_unlink(struct op *op)
+{
+	*op->link = op->next;
+	if (op->next)
+		op->next->link = op->link;
+}
+
+static void op_free(struct op *op)
+{
+	free(op->iov);
+	free(op->pieces);
+	free(op);
+}
+
 static void finish(struct op *op)
 {
 	struct aio_req *req = op->req;
 
+	op_unlink(op);
 	req->result = op->error;
 	if (!op->error && (req->op == AIO_READV || req->op == AIO_WRITEV))
 		for (int i = 0; i < req->niov; i++)
 			req->result += (int64_t)req->iov[i].iov_len;
-	free(op->iov);
-	free(op->pieces);
-	free(op);
+	op_free(op);
 	req->done(req);
 }
 
@@ -128,6 +168,11 @@ static void task_done(struct iscsi_context *c, int status, void *data, void *use
 	int error = 0;
 	bool again = false;
 
+	if (!op->req) {
+		if (task)
+			lib.free_task(task);
+		return;
+	}
 	if (status == SCSI_STATUS_CHECK_CONDITION && task) {
 		again = task->sense.key == SCSI_SENSE_UNIT_ATTENTION;
 		error = error_of(task);
@@ -225,8 +270,9 @@ static int make_pieces(struct op *op, unsigned *out)
 		p->lba = req->offset / l->block + at;
 		p->blocks = (uint32_t)MIN(blocks - at, limit);
 		p->iov = iov;
-		if (data)
-			p->niov = iov_cut(iov, req->iov, req->niov, at * l->block, (uint64_t)p->blocks * l->block);
+		if (!data)
+			continue;
+		p->niov = iov_cut(iov, req->iov, req->niov, at * l->block, (uint64_t)p->blocks * l->block);
 		iov += p->niov;
 	}
 	*out = (unsigned)n;
@@ -251,6 +297,7 @@ static void iscsi_submit(struct block_file *f, struct aio_req *req)
 	}
 	op->l = l;
 	op->req = req;
+	op_link(op, &l->ops);
 	op->pending = 1; /* not done before all pieces are queued */
 	op->error = make_pieces(op, &n);
 	for (unsigned i = 0; i < n && !op->error; i++) {
@@ -267,14 +314,34 @@ static void iscsi_submit(struct block_file *f, struct aio_req *req)
 
 /* ---- the connection --------------------------------------------------------------------- */
 
+static void give_up(struct op *op)
+{
+	struct aio_req *req = op->req;
+
+	op_unlink(op);
+	op_link(op, &op->l->given_up);
+	op->req = NULL;
+	req->result = -EIO;
+	req->done(req);
+}
+
 static void lost(struct lun *l)
 {
-	if (l->fd >= 0)
-		loop_unwatch(l->loop, l->fd);
+	const char *why = lib.get_error(l->c);
+
+	if (l->fd < 0)
+		return;
+	loop_unwatch(l->loop, l->fd);
+	close(l->fd);
 	l->fd = -1;
 	if (!l->said)
-		log_error("iSCSI: the connection is lost: %s", lib.get_error(l->c));
+		log_error("iSCSI: the connection is lost: %.*s", (int)strcspn(why, "\n"), why);
 	l->said = true;
+	/* Nothing will answer what is under way. The library forgets some tasks after a logout that the target asked
+	 * for. */
+	lib.scsi_cancel_all_tasks(l->c);
+	while (l->ops)
+		give_up(l->ops);
 }
 
 static void on_event(void *arg, unsigned events)
@@ -283,7 +350,7 @@ static void on_event(void *arg, unsigned events)
 	const int revents =
 	    (events & LOOP_READ ? POLLIN : 0) | (events & LOOP_WRITE ? POLLOUT : 0) | (events & LOOP_HUP ? POLLHUP : 0);
 
-	if (lib.service(l->c, revents) < 0 || lib.get_fd(l->c) != l->fd || !lib.is_logged_in(l->c))
+	if (lib.service(l->c, revents) < 0 || lib.get_fd(l->c) != l->lib_fd || !lib.is_logged_in(l->c))
 		lost(l);
 	update_events(l);
 }
@@ -307,8 +374,52 @@ static int watch(struct lun *l, struct loop *loop)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+static struct call *call_new(struct lun *l)
+{
+	struct call *k = calloc(1, sizeof(*k));
+
+	if (k) {
+		k->next = l->calls;
+		l->calls = k;
+	}
+	return k;
+}
+
+static void call_done(struct iscsi_context *c, int status, void *data, void *user)
+{
+	struct call *k = user;
+
+	if (k->done)
+		return;
+	k->done = true;
+	k->status = status;
+}
+
+/* True when it was answered and is good. The library counts the seconds. */
+static bool call_wait(struct lun *l, struct call *k)
+{
+	while (!k->done) {
+		struct pollfd p = {lib.get_fd(l->c), (short)lib.which_events(l->c), 0};
+
+		if (p.fd < 0 || (poll(&p, 1, 1000) < 0 && errno != EINTR) || lib.service(l->c, p.revents) < 0)
+			break;
+	}
+	return k->done && k->status == SCSI_STATUS_GOOD;
+}
+
+/* The data that `task` brought, a structure of the library's which lives as long as k; NULL: none. */
+static void *call_data(struct lun *l, struct call *k, struct scsi_task *task)
+{
+	if (!k || !task)
+		return NULL;
+	k->task = task;
+	return call_wait(l, k) ? lib.unmarshall(task) : NULL;
+}
+
 static int log_in(struct lun *l, const char *name, struct iscsi_url *u, struct err *err)
 {
+	struct call *k;
+
 	lib.set_targetname(l->c, u->target);
 	lib.set_session_type(l->c, ISCSI_SESSION_NORMAL);
 	lib.set_header_digest(l->c, ISCSI_HEADER_DIGEST_NONE_CRC32C);
@@ -318,18 +429,21 @@ static int log_in(struct lun *l, const char *name, struct iscsi_url *u, struct e
 		lib.set_target_username_pwd(l->c, u->target_user, u->target_passwd);
 	lib.set_noautoreconnect(l->c, 1);
 	lib.set_timeout(l->c, CONNECT_SECONDS);
-	if (lib.full_connect_sync(l->c, u->portal, u->lun) != 0)
+	k = call_new(l);
+	if (!k || lib.full_connect_async(l->c, u->portal, u->lun, call_done, k) != 0 || !call_wait(l, k))
 		return err_set(err, -ECONNREFUSED, "Could not open '%s': %s", name, lib.get_error(l->c));
 	l->number = u->lun;
-	l->fd = lib.get_fd(l->c);
-	return 0;
+	l->lib_fd = lib.get_fd(l->c);
+	l->fd = fcntl(l->lib_fd, F_DUPFD_CLOEXEC, 3);
+	return l->fd < 0 ? err_set_errno(err, -errno, "Could not open '%s'", name) : 0;
 }
 
-/* A page of the vital product data; NULL: the target has it not. The caller frees the task. */
-static void *vpd_page(struct lun *l, int page, struct scsi_task **task)
+/* A page of the vital product data; NULL: the target has it not. */
+static void *vpd_page(struct lun *l, int page)
 {
-	*task = lib.inquiry_sync(l->c, l->number, 1, page, 255);
-	return *task && (*task)->status == SCSI_STATUS_GOOD ? lib.unmarshall(*task) : NULL;
+	struct call *k = call_new(l);
+
+	return call_data(l, k, k ? lib.inquiry_task(l->c, l->number, 1, page, 255, call_done, k) : NULL);
 }
 
 static void find_limits(struct lun *l)
@@ -337,32 +451,28 @@ static void find_limits(struct lun *l)
 	const uint32_t most = (uint32_t)(MAX_PIECE / l->block);
 	struct scsi_inquiry_block_limits *b;
 	struct scsi_inquiry_logical_block_provisioning *prov;
-	struct scsi_task *t;
 	bool unmap = false;
 
 	l->max_blocks = most;
-	prov = vpd_page(l, SCSI_INQUIRY_PAGECODE_LOGICAL_BLOCK_PROVISIONING, &t);
+	prov = vpd_page(l, SCSI_INQUIRY_PAGECODE_LOGICAL_BLOCK_PROVISIONING);
 	if (prov) {
 		unmap = prov->lbpu;
 		l->can_same = prov->lbpws;
 	}
-	if (t)
-		lib.free_task(t);
-	b = vpd_page(l, SCSI_INQUIRY_PAGECODE_BLOCK_LIMITS, &t);
+	b = vpd_page(l, SCSI_INQUIRY_PAGECODE_BLOCK_LIMITS);
 	if (b && b->max_xfer_len)
 		l->max_blocks = MIN(most, b->max_xfer_len);
 	if (b && unmap && b->max_unmap && b->max_unmap_bdc)
 		l->max_unmap = MIN(b->max_unmap, UINT32_MAX / l->block);
 	if (b && b->max_ws_len)
 		l->can_same = l->can_same && b->max_ws_len >= l->max_blocks;
-	if (t)
-		lib.free_task(t);
 }
 
 static int describe(struct lun *l, const char *name, struct err *err)
 {
-	struct scsi_task *t = lib.readcapacity16_sync(l->c, l->number);
-	struct scsi_readcapacity16 *rc = t && t->status == SCSI_STATUS_GOOD ? lib.unmarshall(t) : NULL;
+	struct call *k = call_new(l);
+	struct scsi_readcapacity16 *rc =
+	    call_data(l, k, k ? lib.readcapacity16_task(l->c, l->number, call_done, k) : NULL);
 	struct scsi_mode_sense *ms;
 	uint64_t last = 0;
 
@@ -370,8 +480,6 @@ static int describe(struct lun *l, const char *name, struct err *err)
 		l->block = rc->block_length;
 		last = rc->returned_lba;
 	}
-	if (t)
-		lib.free_task(t);
 	if (!rc)
 		return err_set(err, -EIO, "Could not open '%s': READ CAPACITY failed: %s", name, lib.get_error(l->c));
 	if (l->block < 512 || l->block > 65536 || (l->block & (l->block - 1)) || last >= INT64_MAX / l->block)
@@ -380,11 +488,11 @@ static int describe(struct lun *l, const char *name, struct err *err)
 	l->file->size = (last + 1) * l->block;
 	l->file->align = l->block;
 	l->zeros = calloc(1, l->block);
-	t = lib.modesense6_sync(l->c, l->number, 1, SCSI_MODESENSE_PC_CURRENT, 0x3f, 0, 255);
-	ms = t && t->status == SCSI_STATUS_GOOD ? lib.unmarshall(t) : NULL;
+	k = call_new(l);
+	ms = call_data(
+	    l, k,
+	    k ? lib.modesense6_task(l->c, l->number, 1, SCSI_MODESENSE_PC_CURRENT, 0x3f, 0, 255, call_done, k) : NULL);
 	l->file->store_read_only = ms && (ms->device_specific_parameter & 0x80);
-	if (t)
-		lib.free_task(t);
 	find_limits(l);
 	return l->zeros ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
@@ -405,6 +513,18 @@ static void lun_free(struct lun *l)
 {
 	if (l->c)
 		lib.destroy_context(l->c);
+	for (struct op *op = l->given_up, *next; op; op = next) {
+		next = op->next;
+		op_free(op);
+	}
+	for (struct call *k = l->calls, *next; k; k = next) {
+		next = k->next;
+		if (k->task)
+			lib.free_task(k->task);
+		free(k);
+	}
+	if (l->fd >= 0)
+		close(l->fd);
 	free(l->zeros);
 	free(l);
 }
@@ -458,11 +578,14 @@ static void unwatch(void *arg)
 static void iscsi_close(struct block_file *f)
 {
 	struct lun *l = f->store;
+	struct call *k;
 
 	iothread_call(l->loop, unwatch, l);
 	if (l->fd >= 0) {
 		lib.set_timeout(l->c, 5);
-		lib.logout_sync(l->c);
+		k = call_new(l);
+		if (k && lib.logout_async(l->c, call_done, k) == 0)
+			call_wait(l, k);
 	}
 	lun_free(l);
 }

@@ -12,11 +12,13 @@
  * carried out after it has returned. Locking: none; the loop's thread.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <libnbd.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -55,7 +57,7 @@ struct nbd {
 	struct nbd_handle *h;
 	struct block_file *file;
 	struct loop *loop;
-	int fd; /* watched; -1: the connection is lost */
+	int fd; /* ours, watched, of libnbd's connection, which may close its own; -1: the connection is lost */
 	unsigned events;
 	uint32_t max_piece;
 	bool can_flush, can_trim, can_zero, posted, said;
@@ -129,8 +131,10 @@ static int command_done(void *user, int *error)
 
 static void lost(struct nbd *n)
 {
-	if (n->fd >= 0)
+	if (n->fd >= 0) {
 		loop_unwatch(n->loop, n->fd);
+		close(n->fd);
+	}
 	n->fd = -1;
 	if (!n->said)
 		log_error("NBD: the connection is lost: %s",
@@ -352,6 +356,8 @@ static void store_free(struct nbd *n)
 
 	if (n->h)
 		lib.close(n->h);
+	if (n->fd >= 0)
+		close(n->fd);
 	while ((op = n->free) != NULL) {
 		n->free = op->next;
 		free(op);
@@ -378,8 +384,8 @@ static int store_open(struct block_file *f, const char *name, const struct block
 	if (!ret)
 		ret = describe(n, uri, err);
 	if (!ret) {
-		n->fd = lib.aio_get_fd(n->h);
-		ret = watch(n, f->loop);
+		n->fd = fcntl(lib.aio_get_fd(n->h), F_DUPFD_CLOEXEC, 3);
+		ret = n->fd < 0 ? -errno : watch(n, f->loop);
 		if (ret)
 			err_set_errno(err, ret, "Could not open '%s'", name);
 	}
