@@ -3,34 +3,38 @@
 # libfuzzer.sh TARGET SECONDS [LIBFUZZER FLAG...]: coverage-guided fuzzing with ASan and UBSan, in build-fuzz.
 # TARGET: qed, qcow2, raw (image files), qcow2-ops (repair, snapshots, resize, amend of one), nbd, iscsi (a server's answers),
 # scsi, lsi, ide, ahci, nvme (a guest's commands and registers), options (command lines), qmp (a monitor's client), machine (the
-# whole board).
-# The corpus is kept in build-fuzz/corpus/TARGET; it starts with tests/fuzz/seeds. What is found is in build-fuzz/TARGET-*.
-# libfuzzer.sh seeds TARGET BYTES: the corpus made small, as lines for tests/fuzz/seeds/TARGET, on standard output.
+# whole board), cpu (code of any mode on the software CPU).
+# The corpus is kept in corpus/TARGET of the folder that FUZZ_FOLDER names (else build-fuzz); it starts with tests/fuzz/seeds. What is
+# found is in that folder, as TARGET-*. hours.py runs all targets in turn and keeps the sum of their CPU time.
+# libfuzzer.sh build TARGET builds only. libfuzzer.sh seeds TARGET BYTES: the corpus made small, as lines for tests/fuzz/seeds/TARGET, on standard output.
 set -eu
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 out=$top/build-fuzz
+[ "${1:-}" = build ] && { build_only=1; set -- "$2" 0; }
 [ "${1:-}" = seeds ] && { pack=$3; set -- "$2" 0; }
-[ $# -ge 2 ] || { sed -n '3,8s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 1; }
+[ $# -ge 2 ] || { sed -n '3,9s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 1; }
 target=$1 seconds=$2
 shift 2
-corpus=$out/corpus/$target longest=70000
+folder=${FUZZ_FOLDER:-$out} longest=70000
+corpus=$folder/corpus/$target
 case $target in
 qed | qcow2 | raw) program=fuzz_image ;;
 qcow2-ops) program=fuzz_qcow2 ;;
 nbd | iscsi) program=fuzz_store ;;
 scsi | lsi | ide | ahci | nvme) program=fuzz_device longest=1000 ;;
-options | qmp | machine) program=fuzz_$target longest=2000 ;;
+options | qmp | machine | cpu) program=fuzz_$target longest=2000 ;;
 *) echo "no target '$target' (see the head of ${BASH_SOURCE[0]})" >&2; exit 1 ;;
 esac
 if [ ! -f "$out/build.ninja" ]; then
 	(cd "$top" && CC=clang-14 meson setup "$out" -Dfuzzers=true -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1) >&2
 fi
 ninja -C "$out" "tests/fuzz/$program" >&2
+[ -z "${build_only:-}" ] || exit 0
 mkdir -p "$corpus"
-export FUZZ_TARGET=$target FUZZ_KEEP=$out
+export FUZZ_TARGET=$target FUZZ_KEEP=$folder
 program=$out/tests/fuzz/$program
 if [ -n "${pack:-}" ]; then
-	small=$(mktemp -d -p "$out")
+	small=$(mktemp -d -p "$folder")
 	"$program" -merge=1 -detect_leaks=0 "$small" "$corpus" >&2
 	"$top/tests/fuzz/seeds.py" pack "$small" "$pack"
 	rm -rf "$small"
@@ -76,4 +80,4 @@ seeds=$top/tests/fuzz/seeds/$target
 # libiscsi and libnbd keep a little after a failed login; what is ours is looked for in the image targets. A machine (qmp) is
 # not all in memory that the leak detector knows; the test fuzz-qmp destroys it and looks then.
 case $target in nbd | iscsi | qmp | machine) set -- -detect_leaks=0 "$@"; export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ;; esac
-exec "$program" -max_total_time="$seconds" -max_len=$longest -entropic=0 -timeout=180 -rss_limit_mb=1500 -artifact_prefix="$out/$target-" "$@" "$corpus"
+exec "$program" -max_total_time="$seconds" -max_len=$longest -entropic=0 -timeout=180 -rss_limit_mb=1500 -artifact_prefix="$folder/$target-" "$@" "$corpus"
