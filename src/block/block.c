@@ -47,8 +47,11 @@ static int choose_driver(struct block_node *n, const struct block_open *o, struc
 	if (n->driver)
 		return 0;
 	if (block_format_known(format))
-		return err_set(err, -ENOTSUP, "image '%s': format '%s' is not implemented yet; convert it to raw",
-			       o->filename, format);
+		return err_set(
+		    err, -ENOTSUP,
+		    "image '%s': Kelvin reads raw, qcow2 and qed, not '%s'; convert it: qemu-img convert -f %s -O "
+		    "qcow2 '%s' NEW.qcow2",
+		    o->filename, format, format, o->filename);
 	return err_set(err, -EINVAL, "Unknown driver '%s' (formats: raw, qcow2, qed)", format);
 }
 

@@ -130,13 +130,26 @@ static void test_watch(void **state)
 
 static struct loop *shared;
 static struct timer shared_timer;
+static _Atomic int shared_notes;
+static void shared_note(void *arg)
+{
+	note(arg);
+	shared_notes++;
+}
+static void wait_for_notes(int n)
+{
+	while (shared_notes < n)
+		usleep(100);
+}
 static void *other_thread(void *arg)
 {
-	usleep(2000);
-	loop_post(shared, note, (void *)7);
+	usleep(2000); /* the loop sleeps, most likely */
+	loop_post(shared, shared_note, (void *)7);
+	wait_for_notes(1);
 	usleep(2000);
 	timer_arm(&shared_timer, clock_raw_ns() + MS);
-	usleep(5000);
+	wait_for_notes(2);
+	usleep(2000);
 	loop_stop(shared);
 	return NULL;
 }
@@ -147,7 +160,8 @@ static void test_threads(void **state)
 
 	norder = 0;
 	shared = loop_create("t", NULL);
-	timer_init(&shared_timer, shared, note, (void *)8);
+	shared_notes = 0;
+	timer_init(&shared_timer, shared, shared_note, (void *)8);
 	pthread_create(&th, NULL, other_thread, NULL);
 	loop_run(shared); /* without a deadline: the other thread must wake it each time */
 	pthread_join(th, NULL);
