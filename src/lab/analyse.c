@@ -661,8 +661,8 @@ json_t *analyse(const struct journal *j, unsigned blocks, double alpha)
 		say_metric(&w, m);
 	}
 	sort_verdict(w.doc);
-	lead_say(w.doc, j->experiment);
 	collect_failures(&w);
+	lead_say(w.doc, j->experiment);
 	json_object_set_new(w.doc, "costs", costs_json(j, w.blocks));
 	json_object_set_new(w.doc, "facts", all_facts(j));
 	json_object_set(w.doc, "command", json_object_get(j->plan, "command"));

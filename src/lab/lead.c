@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "lab/analyse.h"
 #include "lab/paths.h"
+#include "lab/trial.h"
 #include "lab/words.h"
 
 static const char *text_of(json_t *o, const char *key)
@@ -247,6 +248,20 @@ static void say_host(json_t *doc, json_t *list)
 	add_line(list, text, worst ? with_reason("Largest loss: ", worst) : NULL);
 }
 
+/* Why differences may be hidden: what else ran on the machine. */
+static void say_others(json_t *doc, json_t *list)
+{
+	const json_int_t n = json_integer_value(json_object_get(json_object_get(doc, "notes"), NOTE_NOT_QUIET)),
+			 all = json_integer_value(json_object_get(doc, "trials"));
+
+	if (n * 4 >= all && n)
+		add_line(
+		    list,
+		    paths_text("The machine was not quiet: other processes used CPU time during %lld of %lld trials",
+			       (long long)n, (long long)all),
+		    strdup("Small differences may be hidden; a run without them tells more"));
+}
+
 void lead_say(json_t *doc, const struct experiment *e)
 {
 	json_t *list = json_array(), *levels;
@@ -258,5 +273,6 @@ void lead_say(json_t *doc, const struct experiment *e)
 			say_factor(doc, factor, list);
 	}
 	say_host(doc, list);
+	say_others(doc, list);
 	json_object_set_new(doc, "lead", list);
 }

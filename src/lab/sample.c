@@ -21,20 +21,27 @@ static void set(json_t *o, const char *name, double v)
 	json_object_set_new(o, name, json_real(v));
 }
 
+/* /proc/stat counts the time of guests (KVM) in user and nice as well; here a moment counts once. */
 static void sample_host(json_t *o)
 {
 	static const char *const names[] = {"host.user", "host.nice",	 "host.system", "host.idle", "host.iowait",
 					    "host.irq",	 "host.softirq", "host.steal",	"host.guest"};
-	unsigned long long v[9] = {0}, switches;
+	unsigned long long v[10] = {0}, switches;
 	char line[512];
 	double hz = (double)sysconf(_SC_CLK_TCK);
 	FILE *f = fopen("/proc/stat", "re");
 
 	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "cpu %llu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4,
-			   v + 5, v + 6, v + 7, v + 8) == 9)
+		/* The line of all CPUs; those of single ones follow, with a digit for the blank. */
+		if (!strncmp(line, "cpu ", 4) &&
+		    sscanf(line + 4, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4,
+			   v + 5, v + 6, v + 7, v + 8, v + 9) == 10) {
+			v[0] -= MIN(v[0], v[8]);
+			v[1] -= MIN(v[1], v[9]);
+			v[8] += v[9];
 			for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 				set(o, names[i], (double)v[i] / hz);
+		}
 		if (sscanf(line, "ctxt %llu", &switches) == 1)
 			set(o, "host.switches", (double)switches);
 	}

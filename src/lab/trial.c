@@ -267,14 +267,14 @@ static void on_begin(struct trial *t)
 /* Somebody else's work on this machine is the commonest reason of a wrong result. */
 static void note_others(struct trial *t, double seconds, double own, json_t *outside)
 {
-	static const char *const busy[] = {"host.user", "host.nice",	"host.system",
-					   "host.irq",	"host.softirq", "host.steal"};
+	static const char *const busy[] = {"host.user",	   "host.nice",	 "host.system", "host.irq",
+					   "host.softirq", "host.steal", "host.guest"};
 	double all = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(busy); i++)
 		all += json_number_value(json_object_get(outside, busy[i]));
 	if (seconds >= 0.2 && all - own > seconds * 0.3 + 0.1)
-		note(t, "other processes used more than 30 % of a CPU meanwhile: the machine was not quiet");
+		note(t, NOTE_NOT_QUIET);
 }
 
 /* CPU that the work cost on this machine: the monitor's process, or on the host the work's own. */

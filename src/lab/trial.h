@@ -10,6 +10,9 @@
 #include <signal.h>
 #include "lab/experiment.h"
 
+/* A note of a trial; the verdict repeats it when many have it. */
+#define NOTE_NOT_QUIET "other processes used more than 30 % of a CPU meanwhile: the machine was not quiet"
+
 /* What all trials of a run share. */
 struct bench_files {
 	char *work;	       /* folder for this run's images; removed at the end */

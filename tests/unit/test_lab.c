@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/util.h"
 #include "lab/analyse.h"
 #include "lab/kcount.h"
@@ -30,6 +31,7 @@
 #include "lab/paths.h"
 #include "lab/report.h"
 #include "lab/run.h"
+#include "lab/trial.h"
 
 #define NEAR(a, b, relative) assert_true(fabs((a) - (b)) <= fabs(b) * (relative))
 
@@ -549,6 +551,36 @@ static void kernel_counts(void **state)
 	json_decref(b);
 }
 
+/* All columns of /proc/stat together are the time of all CPUs, and work is where it belongs. */
+static void host_counts(void **state)
+{
+	static const char *const columns[] = {"host.user", "host.nice",	   "host.system", "host.idle", "host.iowait",
+					      "host.irq",  "host.softirq", "host.steal",  "host.guest"};
+	json_t *a = json_object(), *b = json_object();
+	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	double all = 0;
+
+	sample_take(a, 0, NULL, NULL);
+	const uint64_t began = clock_raw_ns();
+	const clock_t cpu = clock();
+	while (clock() - cpu < CLOCKS_PER_SEC * 4 / 10)
+		;
+	const double seconds = (double)(clock_raw_ns() - began) / 1e9;
+	sample_take(b, 0, NULL, NULL);
+	json_t *delta = sample_delta(a, b);
+	for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+		all += json_number_value(json_object_get(delta, columns[i]));
+	/* Ticks that a busy hypervisor swallows are missing: some, never half of them. */
+	assert_true(all > seconds * (double)cpus * 0.7 - 0.05);
+	assert_true(all < seconds * (double)cpus * 1.3 + 0.2);
+	assert_true(json_number_value(json_object_get(delta, "host.user")) +
+			json_number_value(json_object_get(delta, "host.nice")) >=
+		    0.3);
+	json_decref(delta);
+	json_decref(a);
+	json_decref(b);
+}
+
 /* The work of a process's children is its own, while they run and when they are gone: native ring 3 is in some. */
 static void children_count(void **state)
 {
@@ -664,6 +696,17 @@ static void journals(void **state)
 	report_html(a, &j, &html);
 	report_csv(&j, &csv);
 	assert_non_null(strstr(html.text, "drive.cache=unsafe takes 3"));
+	/* What else ran on the machine is part of the verdict. */
+	assert_null(strstr(html.text, "was not quiet"));
+	size_t k;
+	json_t *trial;
+	json_array_foreach(j.trials, k, trial) {
+		json_object_set_new(trial, "notes", json_pack("[s]", NOTE_NOT_QUIET));
+	}
+	json_t *loud = analyse_final(&j), *lead = json_object_get(loud, "lead");
+	const char *last = json_string_value(json_object_get(json_array_get(lead, json_array_size(lead) - 1), "text"));
+	assert_non_null(strstr(last, "other processes used CPU time during 18 of 18 trials"));
+	json_decref(loud);
 	/* Self-contained: nothing is loaded. */
 	assert_null(strstr(html.text, "src="));
 	assert_null(strstr(html.text, "href='http"));
@@ -702,6 +745,7 @@ int main(void)
 	    cmocka_unit_test(causes),
 	    cmocka_unit_test(settles),
 	    cmocka_unit_test(kernel_counts),
+	    cmocka_unit_test(host_counts),
 	    cmocka_unit_test(children_count),
 	    cmocka_unit_test(journals),
 	};
