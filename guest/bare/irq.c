@@ -212,10 +212,14 @@ static void test_pit(void)
 	CHECK_EQ(seen[BASE], 1);
 	/* counts down, in mode 3 by twos */
 	pit_start(0x34, 0);
-	a = pit_now();
-	for (u32 n = 0; n < 50; n++)
-		(void)inb(0x80);
-	b = pit_now();
+	/* A host that stops this CPU for half of the counter's 55 ms in between: once more. */
+	u32 tries = 0;
+	do {
+		a = pit_now();
+		for (u32 n = 0; n < 20; n++)
+			(void)inb(0x80);
+		b = pit_now();
+	} while ((u16)(a - b) >= 0x8000 && tries++ < 10);
 	CHECK((u16)(a - b) > 0);
 	CHECK((u16)(a - b) < 0x8000);
 	/* status read-back: mode and access of channel 2, output high in mode 2 */
