@@ -124,6 +124,15 @@ static void need(bool ok, const struct err *err)
 	exit(2);
 }
 
+/* For atexit, so that leaks show. */
+static void destroy(void)
+{
+	soft_accel_ops.vcpu_destroy(vcpu);
+	soft_accel_ops.destroy(accel);
+	vmclock_fini(&vmclock);
+	mem_fini(&mem);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct cpuid_entry cpuid[CPU_MODEL_MAX_ENTRIES];
@@ -155,6 +164,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	need(vcpu, &err);
 	ram = mem_ram_ptr(&mem, 0, RAM);
 	vmclock_start(&vmclock);
+	atexit(destroy);
 	return 0;
 }
 
