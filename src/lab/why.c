@@ -319,6 +319,21 @@ static json_t *why_computing(const struct why *w, double difference, struct both
 		       where->name, spent.slow * 1e3, unit_of(w), spent.fast * 1e3));
 }
 
+/*
+ * The part of the difference that is computing. On a busy host who only waits is delayed as well whenever he wakes, and
+ * the delays of several threads add up to more than passed: they count where the use of the CPU differs as well.
+ */
+static double computing_more(const struct why *w, double difference, struct both time)
+{
+	struct both used = measure(w, cpu_used, NULL);
+
+	if (!time.known)
+		return 0;
+	if (used.known && used.slow - used.fast < difference * LEAST_SHARE)
+		return used.slow - used.fast;
+	return time.slow - time.fast;
+}
+
 json_t *why_explain(json_t *slow, json_t *fast, const char *phase, double tolerance)
 {
 	struct why w = {slow, fast, phase, true, MIN(json_array_size(slow), json_array_size(fast))};
@@ -332,7 +347,7 @@ json_t *why_explain(json_t *slow, json_t *fast, const char *phase, double tolera
 		w.per_request &= requests_of(p) >= ENOUGH_REQUESTS && requests_of(q) >= ENOUGH_REQUESTS;
 	}
 	struct both total = measure(&w, wall, NULL), time = measure(&w, cpu, NULL);
-	double difference = total.slow - total.fast, computing = time.known ? time.slow - time.fast : 0;
+	double difference = total.slow - total.fast, computing = computing_more(&w, difference, time);
 	/* A metric such as CPU use differs though the time does not: then the CPU time is all there is to explain. */
 	if (!(difference > total.fast * tolerance / 2)) {
 		if (!time.known || !time.steady || computing <= 0)

@@ -495,6 +495,13 @@ static void causes(void **state)
 	slow.guest_wait = 2.5;
 	fast.guest_wait = 0.2;
 	assert_string_equal(why_key(slow, fast), "exits");
+	/* The same host and a disk that answers late: all delays together are no computing. */
+	slow.exits = fast.exits + 3000;
+	slow.seconds = 10;
+	slow.cpu = 0.9;
+	slow.delay = 7;
+	slow.guest_wait = 9;
+	assert_string_equal(why_key(slow, fast), "store.latency");
 	fast.guest_wait = 0;
 	/* More CPU time, but nothing that is counted. */
 	slow = fast;
