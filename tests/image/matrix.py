@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""matrix.py KELVIN COUNT|all [SEED]: qcow2 images over a matrix of options, made by Kelvin and by qemu-img in turn (convert,
-convert -c, overlays, snapshots, resize); the other program must find them sound, read the same data, and describe them
-alike. COUNT of the combinations, or all of them (hundreds)."""
+"""matrix.py KELVIN COUNT|all [SEED]: images of qcow2, qed and raw over a matrix of options, made by Kelvin and by qemu-img in turn
+(convert, convert -c, overlays, snapshots, resize); the other program must find them sound, read the same data, and describe them
+alike. COUNT of the combinations, or all of them (hundreds): then those that agreed are noted in matrix.log of the cache's folder,
+and the command goes on where it was ended; remove that file to begin anew."""
 import itertools
 import json
 import os
@@ -11,15 +12,21 @@ import subprocess
 import sys
 import tempfile
 
-AXES = {
+QCOW2 = {
     "compat": ["0.10", "1.1"], "cluster_size": ["512", "4k", "64k", "2M"], "refcount_bits": ["1", "8", "16", "64"],
     "extended_l2": ["off", "on"], "lazy_refcounts": ["off", "on"], "compression_type": ["zlib", "zstd"],
     "preallocation": ["off", "metadata"],
 }
-WAYS = ["plain", "compressed", "overlay", "snapshot", "resize"]
+QED = {"cluster_size": ["4k", "64k", "1M"], "table_size": ["1", "4", "16"]}
+RAW = {"preallocation": ["off", "falloc", "full"]}
+FORMATS = [("qcow2", QCOW2, ["plain", "compressed", "overlay", "snapshot", "resize"]), ("qed", QED, ["plain", "overlay", "resize"]),
+           ("raw", RAW, ["plain", "resize"])]
+CACHE = os.environ.get("KELVIN_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "kelvin")
 
 
-def possible(o, way):
+def possible(fmt, o, way):
+    if fmt != "qcow2":
+        return True
     v2 = o["compat"] == "0.10"
     if v2 and (o["refcount_bits"] != "16" or "on" in (o["extended_l2"], o["lazy_refcounts"]) or o["compression_type"] == "zstd"):
         return False
@@ -47,58 +54,83 @@ def description(tool, name):
     return j
 
 
-def one(maker, other, options, way):
+def one(maker, other, fmt, options, way):
     text = ",".join(f"{k}={v}" for k, v in options.items())
+    for name in ("x", "y"):
+        if os.path.exists(name):
+            os.unlink(name)
     if way == "overlay":
-        run(*maker, "create", "-q", "-f", "qcow2", "-b", "a.raw", "-F", "raw", "-o", text, "x.qcow2")
-        run("qemu-io", "-f", "qcow2", "-c", "write -P 7 100k 300k", "-c", "write -z 1M 200k", "x.qcow2")
-        run("qemu-img", "convert", "-O", "raw", "x.qcow2", "want.raw")
+        run(*maker, "create", "-q", "-f", fmt, "-b", "a.raw", "-F", "raw", "-o", text, "x")
+        run("qemu-io", "-f", fmt, "-c", "write -P 7 100k 300k", "-c", "write -z 1M 200k", "x")
+        run("qemu-img", "convert", "-f", fmt, "-O", "raw", "x", "want.raw")
     else:
-        run(*maker, "convert", *(["-c"] if way == "compressed" else []), "-f", "raw", "-O", "qcow2", "-o", text, "a.raw",
-            "x.qcow2")
+        run(*maker, "convert", *(["-c"] if way == "compressed" else []), "-f", "raw", "-O", fmt, "-o", text, "a.raw", "x")
         run("cp", "a.raw", "want.raw")
     if way == "snapshot":
-        run(*maker, "snapshot", "-c", "s", "x.qcow2")
-        run("qemu-io", "-f", "qcow2", "-c", "write -P 9 0 1M", "x.qcow2")
-        run(*other, "check", "x.qcow2")
-        run(*maker, "snapshot", "-a", "s", "x.qcow2")
+        run(*maker, "snapshot", "-c", "s", "x")
+        run("qemu-io", "-f", fmt, "-c", "write -P 9 0 1M", "x")
+        run(*other, "check", "x")
+        run(*maker, "snapshot", "-a", "s", "x")
     if way == "resize":
-        run(*maker, "resize", "-f", "qcow2", "x.qcow2", "5M")
+        run(*maker, "resize", "-f", fmt, "x", "5M")
         run("truncate", "-s", "5M", "want.raw")
     for tool in (maker, other):
-        run(*tool, "check", "x.qcow2")
-        run(*tool, "compare", "-f", "raw", "-F", "qcow2", "want.raw", "x.qcow2")
-    if description(maker, "x.qcow2") != description(other, "x.qcow2"):
-        raise RuntimeError(f"info differs: {description(maker, 'x.qcow2')} {description(other, 'x.qcow2')}")
-    run(*other, "convert", "-O", "qcow2", "-o", text.replace("preallocation=metadata", "preallocation=off"), "x.qcow2", "y.qcow2")
-    run(*maker, "check", "y.qcow2")
-    run(*maker, "compare", "-f", "qcow2", "-F", "qcow2", "x.qcow2", "y.qcow2")
+        if fmt != "raw":
+            run(*tool, "check", "-f", fmt, "x")
+        run(*tool, "compare", "-f", "raw", "-F", fmt, "want.raw", "x")
+    if description(maker, "x") != description(other, "x"):
+        raise RuntimeError(f"info differs: {description(maker, 'x')} {description(other, 'x')}")
+    run(*other, "convert", "-f", fmt, "-O", fmt, "-o", text.replace("preallocation=metadata", "preallocation=off"), "x", "y")
+    if fmt != "raw":
+        run(*maker, "check", "-f", fmt, "y")
+    run(*maker, "compare", "-f", fmt, "-F", fmt, "x", "y")
+
+
+def all_cells():
+    cells = [(fmt, dict(zip(axes, values)), way) for fmt, axes, ways in FORMATS for values in itertools.product(*axes.values())
+             for way in ways]
+    return [c for c in cells if possible(*c)]
 
 
 def main():
     kelvin = (os.path.abspath(sys.argv[1]), "img")
     rnd = random.Random(sys.argv[3] if len(sys.argv) > 3 else "kelvin")
-    cells = [(dict(zip(AXES, values)), way) for values in itertools.product(*AXES.values()) for way in WAYS]
-    cells = [c for c in cells if possible(*c)]
+    cells, done, log = all_cells(), set(), None
     total = len(cells)
     if sys.argv[2] != "all":
         cells = rnd.sample(cells, min(int(sys.argv[2]), total))
-    bad = 0
-    with tempfile.TemporaryDirectory(prefix="kelvin-matrix.") as folder:
+    else:
+        os.makedirs(CACHE, exist_ok=True)
+        log = open(os.path.join(CACHE, "matrix.log"), "a+", encoding="utf-8")
+        log.seek(0)
+        done = set(log.read().splitlines())
+    bad = images = 0
+    with tempfile.TemporaryDirectory(prefix="kelvin-matrix.", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         os.chdir(folder)
         with open("a.raw", "wb") as f:
             f.write(rnd.randbytes(200000) + bytes(500000) + b"some text " * 60000)
             f.truncate(3 << 20)
-        for i, (options, way) in enumerate(cells):
+        for i, (fmt, options, way) in enumerate(cells):
+            name = f"{fmt} {way} {','.join(f'{k}={v}' for k, v in options.items())}"
+            if name in done:
+                continue
+            agreed = True
             for maker, other in ((kelvin, ("qemu-img",)), (("qemu-img",), kelvin)):
+                images += 1
                 try:
-                    one(maker, other, options, way)
+                    one(maker, other, fmt, options, way)
                 except RuntimeError as e:
+                    agreed = False
                     bad += 1
-                    print(f"{way} {options} made by {maker[0]}: {e}")
+                    print(f"{name} made by {maker[0]}: {e}", flush=True)
+            if log and agreed:
+                log.write(name + "\n")
+                log.flush()
             if sys.stdout.isatty():
                 print(f"{i + 1}/{len(cells)}", end="\r")
-    print(f"{2 * len(cells)} images ({total} combinations exist), {bad} with differences")
+        os.chdir("/")
+    before = f", {len(done)} combinations agreed before" if done else ""
+    print(f"{images} images ({total} combinations exist{before}), {bad} with differences")
     return bad != 0
 
 
