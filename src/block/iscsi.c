@@ -85,6 +85,7 @@ struct call {
 	struct scsi_task *task;
 	int status;
 	bool done;
+	char why[160]; /* it failed; the library's later errors hide the first */
 	struct call *next;
 };
 
@@ -393,6 +394,8 @@ static void call_done(struct iscsi_context *c, int status, void *data, void *use
 		return;
 	k->done = true;
 	k->status = status;
+	if (status != SCSI_STATUS_GOOD)
+		snprintf(k->why, sizeof(k->why), "%.*s", (int)strcspn(lib.get_error(c), "\n"), lib.get_error(c));
 }
 
 /* True when it was answered and is good. The library counts the seconds. */
@@ -431,7 +434,8 @@ static int log_in(struct lun *l, const char *name, struct iscsi_url *u, struct e
 	lib.set_timeout(l->c, CONNECT_SECONDS);
 	k = call_new(l);
 	if (!k || lib.full_connect_async(l->c, u->portal, u->lun, call_done, k) != 0 || !call_wait(l, k))
-		return err_set(err, -ECONNREFUSED, "Could not open '%s': %s", name, lib.get_error(l->c));
+		return err_set(err, -ECONNREFUSED, "Could not open '%s': %s", name,
+			       k && k->why[0] ? k->why : lib.get_error(l->c));
 	l->number = u->lun;
 	l->lib_fd = lib.get_fd(l->c);
 	l->fd = fcntl(l->lib_fd, F_DUPFD_CLOEXEC, 3);

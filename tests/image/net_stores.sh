@@ -131,6 +131,8 @@ test_iscsi()
 	fails 1 img info -f raw "iscsi://127.0.0.1:$port/$target/7"
 	fails 1 img info -f raw "iscsi://127.0.0.1:$port/$target.not/1"
 	fails 1 img info -f raw "iscsi://nonsense"
+	fails 1 img info -f raw "iscsi://127.0.0.1:1/$target/1" # nobody listens: the first cause is told, in one line
+	grep -q 'Connection refused' log && [ "$(wc -l <log)" = 1 ] || { echo "not the cause: $(cat log)"; failed=1; }
 	# Only some initiators, then only with a password.
 	adm --mode target --op unbind --tid 1 -I ALL
 	adm --mode target --op bind --tid 1 --initiator-name iqn.2026-01.test:me
