@@ -155,6 +155,11 @@ uint64_t block_size(const struct block_node *n)
 	return n->size;
 }
 
+struct loop *block_loop(const struct block_node *n)
+{
+	return n->loop;
+}
+
 bool block_read_only(const struct block_node *n)
 {
 	return n->read_only;

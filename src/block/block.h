@@ -72,6 +72,7 @@ void block_close(struct block_node *n); /* drains; in the thread of its loop, or
 int block_set_loop(struct block_node *n, struct loop *l, struct err *err);
 uint64_t block_size(const struct block_node *n); /* bytes, rounded up to 512 */
 bool block_read_only(const struct block_node *n);
+struct loop *block_loop(const struct block_node *n);
 uint32_t block_alignment(const struct block_node *n); /* preferred request alignment, bytes */
 const char *block_filename(const struct block_node *n);
 const char *block_format(const struct block_node *n);

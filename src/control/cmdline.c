@@ -426,6 +426,7 @@ static const struct cmd_option cmd_table[] = {
     {"incoming", "URI|defer",
      "load the machine from file:PATH, exec:COMMAND, unix:PATH, tcp:HOST:PORT, fd:N; defer: migrate-incoming says",
      CMD_TEXT, AT(vm.incoming), NULL},
+    {"loadvm", "NAME", "load the machine that savevm has saved in its disks", CMD_TEXT, AT(loadvm), NULL},
     {"no-reboot", NULL, "leave instead of rebooting", CMD_FLAG, AT(vm.no_reboot), NULL},
     {"no-shutdown", NULL, "stop instead of leaving when the guest powers off", CMD_FLAG, AT(vm.no_shutdown), NULL},
     {"action", "EVENT=ACTION", "reboot=reset|shutdown, shutdown=poweroff|pause", CMD_FN, 0, cmd_set_action},
@@ -567,7 +568,8 @@ void cmdline_free(struct cmdline *c)
 			 c->vm.kernel,	    c->vm.bios,	 c->vm.append, c->vm.dtb,
 			 c->vm.name,	    c->vm.uuid,	 c->vm.boot,   c->vm.rtc_base,
 			 c->pidfile,	    c->stats,	 c->log_file,  c->process_name,
-			 c->memory_backend, c->qtest,	 c->qtest_log, c->vm.incoming};
+			 c->memory_backend, c->qtest,	 c->qtest_log, c->vm.incoming,
+			 c->loadvm};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		text_list_free(lists[i]);

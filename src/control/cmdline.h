@@ -39,6 +39,7 @@ struct cmdline {
 	bool no_monitor; /* -monitor none */
 	enum cmd_console console;
 	bool daemonize, lock_memory, snapshot;
+	char *loadvm;
 	char *qtest, *qtest_log; /* -qtest: a chardev shorthand */
 	char *pidfile, *stats, *log_file, *process_name, *memory_backend;
 	bool as_qemu; /* invoked under one of QEMU's names */

@@ -17,6 +17,7 @@
 #include "control/monitor.h"
 #include "control/qmp_impl.h"
 #include "control/readline.h"
+#include "control/savevm.h"
 #include "control/textbuf.h"
 
 #define HMP_MAX_QUEUED (256 * 1024)
@@ -140,9 +141,9 @@ static const struct hmp_command hmp_table[] = {
      hmp_migrate},
     {"migrate_cancel", NULL, "", "give up saving: the machine goes on", hmp_migrate_cancel},
     {"migrate_incoming", NULL, "URI", "load the machine (-incoming defer)", hmp_migrate_incoming},
-    {"savevm", NULL, "[NAME]", "does not exist yet", hmp_no_savevm},
-    {"loadvm", NULL, "NAME", "does not exist yet", hmp_no_savevm},
-    {"delvm", NULL, "NAME", "does not exist yet", hmp_no_savevm},
+    {"savevm", NULL, "[NAME]", "save the machine into its qcow2 disks, as a snapshot of that name", hmp_savevm},
+    {"loadvm", NULL, "NAME", "go back to a snapshot (info snapshots lists them)", hmp_loadvm},
+    {"delvm", NULL, "NAME", "delete a snapshot", hmp_delvm},
     {"quit", "q", "", "end Kelvin at once", do_quit},
     {"log", NULL, "CLASS[,...]", "switch diagnostics on, as -d", do_log},
 };

@@ -49,6 +49,10 @@ int img_prealloc(const char *name, enum block_prealloc *p, struct err *err);
 /* "1.5 GiB", three digits; returns buf. */
 const char *img_size_text(uint64_t bytes, char *buf, size_t len);
 void img_print_snapshots(const struct block_snapshot *s, unsigned nr, const char *indent);
+/* The list's heading, and one line of it, without newline. */
+#define IMG_SNAPSHOT_LINE 640 /* bytes that hold any line */
+extern const char img_snapshot_head[];
+void img_snapshot_line(const struct block_snapshot *s, char *line, size_t len);
 
 int img_create(struct img_args *a, struct err *err);
 int img_info(struct img_args *a, struct err *err);

@@ -175,23 +175,33 @@ int img_snapshot(struct img_args *a, struct err *err)
 }
 
 /* The columns of qemu-img's list. */
+const char img_snapshot_head[] = "ID        TAG               VM SIZE                DATE     VM CLOCK     ICOUNT";
+
+void img_snapshot_line(const struct block_snapshot *s, char *line, size_t len)
+{
+	const uint64_t clock = s->vm_clock_nsec / 1000000000;
+	const time_t when = s->date_sec;
+	char date[40] = "", vm_clock[40], size[32], icount[24] = "";
+	struct tm tm;
+
+	if (localtime_r(&when, &tm))
+		strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &tm);
+	snprintf(vm_clock, sizeof(vm_clock), "%02u:%02u:%02u.%03u", (unsigned)(clock / 3600),
+		 (unsigned)(clock / 60 % 60), (unsigned)(clock % 60), (unsigned)(s->vm_clock_nsec / 1000000 % 1000));
+	if (s->icount != UINT64_MAX)
+		snprintf(icount, sizeof(icount), "%llu", (unsigned long long)s->icount);
+	snprintf(line, len, "%-9.255s %-16.255s %8s%20s%13s%11s", s->id, s->name,
+		 img_size_text(s->vm_state_size, size, sizeof(size)), date, vm_clock, icount);
+}
+
 void img_print_snapshots(const struct block_snapshot *s, unsigned nr, const char *indent)
 {
+	char line[IMG_SNAPSHOT_LINE];
+
 	if (nr)
-		printf("%s%-10s%-17s%8s%20s%13s%11s\n", indent, "ID", "TAG", "VM SIZE", "DATE", "VM CLOCK", "ICOUNT");
+		printf("%s%s\n", indent, img_snapshot_head);
 	for (unsigned i = 0; i < nr; i++) {
-		const uint64_t clock = s[i].vm_clock_nsec / 1000000000;
-		const time_t when = s[i].date_sec;
-		char date[40] = "", vm_clock[40], size[32], icount[24] = "";
-		struct tm tm;
-		if (localtime_r(&when, &tm))
-			strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &tm);
-		snprintf(vm_clock, sizeof(vm_clock), "%02u:%02u:%02u.%03u", (unsigned)(clock / 3600),
-			 (unsigned)(clock / 60 % 60), (unsigned)(clock % 60),
-			 (unsigned)(s[i].vm_clock_nsec / 1000000 % 1000));
-		if (s[i].icount != UINT64_MAX)
-			snprintf(icount, sizeof(icount), "%llu", (unsigned long long)s[i].icount);
-		printf("%s%-9s %-16s %8s%20s%13s%11s\n", indent, s[i].id, s[i].name,
-		       img_size_text(s[i].vm_state_size, size, sizeof(size)), date, vm_clock, icount);
+		img_snapshot_line(&s[i], line, sizeof(line));
+		printf("%s%s\n", indent, line);
 	}
 }

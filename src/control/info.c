@@ -6,6 +6,7 @@
 #include "control/info.h"
 #include "control/balloon.h"
 #include "control/migrate.h"
+#include "control/savevm.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,6 +269,7 @@ const struct info_subject info_table[] = {
     {"pci", "PCI devices", info_pci},
     {"qtree", "devices and their properties", info_qtree},
     {"registers", "a CPU's registers: [-a | CPU]", info_registers},
+    {"snapshots", "what savevm has saved", info_snapshots},
     {"status", "running or paused, and why", info_status},
     {"uuid", "the machine's UUID", info_uuid},
     {"version", "the program's version", info_version},

@@ -367,13 +367,6 @@ void hmp_migrate_incoming(struct vm *vm, const char *args, struct textbuf *out)
 	json_decref(a);
 }
 
-void hmp_no_savevm(struct vm *vm, const char *args, struct textbuf *out)
-{
-	textbuf_printf(
-	    out, "Error: savevm, loadvm and delvm do not exist in Kelvin yet: use migrate file:PATH, and start with "
-		 "-incoming file:PATH; kelvin img snapshot keeps the disks' part\n");
-}
-
 void info_migrate(struct vm *vm, const char *args, struct textbuf *out)
 {
 	const struct migration *m = &migration;

@@ -18,7 +18,6 @@ json_t *cmd_query_migrate_capabilities(struct vm *vm, json_t *args, struct err *
 void hmp_migrate(struct vm *vm, const char *args, struct textbuf *out);
 void hmp_migrate_cancel(struct vm *vm, const char *args, struct textbuf *out);
 void hmp_migrate_incoming(struct vm *vm, const char *args, struct textbuf *out);
-void hmp_no_savevm(struct vm *vm, const char *args, struct textbuf *out);
 void info_migrate(struct vm *vm, const char *args, struct textbuf *out);
 
 /* -incoming, once the machine is made. */

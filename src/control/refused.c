@@ -72,7 +72,6 @@ static const struct {
     {"readconfig", NULL},
     {"writeconfig", NULL},
     {"nodefconfig", NULL},
-    {"loadvm", "use -incoming file:PATH"},
     {"only-migratable", NULL},
     {"icount", NULL},
     {"singlestep", NULL},

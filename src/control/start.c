@@ -23,6 +23,7 @@
 #include "control/process.h"
 #include "control/qtest.h"
 #include "control/runtime.h"
+#include "control/savevm.h"
 #include "io/iothread.h"
 
 struct run {
@@ -427,6 +428,8 @@ static int run_prepare(struct run *r, struct err *err)
 	ret = run_monitors(r, err);
 	if (!ret)
 		ret = migrate_start_incoming(r->vm, err);
+	if (!ret && c->loadvm)
+		ret = savevm_load_at_start(r->vm, c->loadvm, err);
 	if (!ret)
 		ret = process_signals_watch(r->loop, run_quit_signal, run_stats, r);
 	if (!ret)

@@ -159,16 +159,22 @@ static int save_parts(struct snapshot *s, struct err *err)
 	}
 }
 
+static int take(struct snapshot *s, bool running, struct err *err)
+{
+	int rc;
+
+	s->running = running;
+	dev_pause_all(&s->vm->bus);
+	rc = save_parts(s, err);
+	return rc < 0 ? rc : flush_disks(err);
+}
+
 struct snapshot *snapshot_save(struct vm *vm, int fd, bool running,
 			       void (*done)(void *opaque, int rc, const struct err *err), void *opaque, struct err *err)
 {
 	struct snapshot *s = snapshot_new(vm, fd, true, done, opaque, err);
 
-	if (!s)
-		return NULL;
-	s->running = running;
-	dev_pause_all(&vm->bus);
-	if (save_parts(s, err) == 0 && flush_disks(err) == 0 && start_thread(s, save_thread, err) == 0)
+	if (s && take(s, running, err) == 0 && start_thread(s, save_thread, err) == 0)
 		return s;
 	snapshot_free(s);
 	return NULL;
@@ -301,12 +307,17 @@ static int read_record(struct snapshot *s, struct err *err)
 	return rc;
 }
 
-static int read_all(struct snapshot *s, struct err *err)
+static int check_head(struct snapshot *s, struct err *err)
 {
 	int rc = snap_read_header(&s->stream, err);
 
-	if (rc == 0)
-		rc = read_config(s, err);
+	return rc < 0 ? rc : read_config(s, err);
+}
+
+static int read_all(struct snapshot *s, struct err *err)
+{
+	int rc = check_head(s, err);
+
 	if (rc < 0)
 		return rc;
 	snap_ram_clear(s->vm);
@@ -336,4 +347,53 @@ struct snapshot *snapshot_load(struct vm *vm, int fd, void (*done)(void *opaque,
 		return s;
 	snapshot_free(s);
 	return NULL;
+}
+
+/* ---- at once ------------------------------------------------------------------------------- */
+
+struct snapshot *snapshot_take(struct vm *vm, bool running, struct err *err)
+{
+	struct snapshot *s = snapshot_new(vm, -1, true, NULL, NULL, err);
+
+	if (s && take(s, running, err) == 0)
+		return s;
+	snapshot_free(s);
+	return NULL;
+}
+
+int snapshot_write(struct snapshot *s, const struct snapshot_io *io, struct err *err)
+{
+	s->stream.io = io;
+	return write_all(s, err);
+}
+
+int snapshot_check(struct vm *vm, const struct snapshot_io *io, struct err *err)
+{
+	struct snapshot *s = snapshot_new(vm, -1, false, NULL, NULL, err);
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->stream.io = io;
+	rc = check_head(s, err);
+	snapshot_free(s);
+	return rc;
+}
+
+int snapshot_restore(struct vm *vm, const struct snapshot_io *io, struct err *err)
+{
+	struct snapshot *s = snapshot_new(vm, -1, false, NULL, NULL, err);
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->stream.io = io;
+	dev_pause_all(&vm->bus);
+	rc = vm_reset_hardware(vm, err);
+	if (rc == 0)
+		rc = read_all(s, err);
+	if (rc == 0)
+		rc = snap_parts_load(vm, &s->parts, &s->running, err);
+	snapshot_free(s);
+	return rc;
 }

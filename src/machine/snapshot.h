@@ -33,6 +33,22 @@ struct snapshot *snapshot_save(struct vm *vm, int fd, bool running,
 /* Into a machine that never ran. `done` comes after the whole stream was read, checked and taken over. */
 struct snapshot *snapshot_load(struct vm *vm, int fd, void (*done)(void *opaque, int rc, const struct err *err),
 			       void *opaque, struct err *err);
+/*
+ * The same at once and without a thread: the main loop does nothing else meanwhile. The stream is what these functions
+ * make of it, each called with the next bytes: 0, or -errno with err.
+ */
+struct snapshot_io {
+	int (*write)(void *opaque, const void *data, size_t len, struct err *err);
+	int (*read)(void *opaque, void *data, size_t len, struct err *err); /* all of len */
+	void *opaque;
+};
+/* What is not RAM is taken, the disks are flushed: nothing is in flight. NULL and err. */
+struct snapshot *snapshot_take(struct vm *vm, bool running, struct err *err);
+int snapshot_write(struct snapshot *s, const struct snapshot_io *io, struct err *err);
+/* Is it a stream of such a machine as this? Reads its beginning. */
+int snapshot_check(struct vm *vm, const struct snapshot_io *io, struct err *err);
+/* From the beginning into a stopped machine whatever it did before. On failure that machine is half another one. */
+int snapshot_restore(struct vm *vm, const struct snapshot_io *io, struct err *err);
 /* End soon, with -ECANCELED, if it has not ended. `done` still comes. */
 void snapshot_cancel(struct snapshot *s);
 /* Waits for the thread. */

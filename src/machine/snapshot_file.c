@@ -47,6 +47,10 @@ static int put(struct snap_stream *s, const void *data, size_t len, struct err *
 {
 	const uint8_t *p = data;
 
+	if (s->io) {
+		s->bytes += len;
+		return s->io->write(s->io->opaque, data, len, err);
+	}
 	while (len) {
 		int rc = wait_ready(s, POLLOUT);
 		ssize_t n = rc < 0 ? -1 : write(s->fd, p, MIN(len, (size_t)65536));
@@ -68,6 +72,10 @@ int snap_read(struct snap_stream *s, void *buf, size_t len, struct err *err)
 {
 	uint8_t *p = buf;
 
+	if (s->io) {
+		s->bytes += len;
+		return s->io->read(s->io->opaque, buf, len, err);
+	}
 	while (len) {
 		int rc = wait_ready(s, POLLIN);
 		ssize_t n = rc < 0 ? -1 : read(s->fd, p, len);
@@ -177,7 +185,7 @@ int snap_read_end(struct snap_stream *s, struct err *err)
 	struct pollfd p = {.fd = s->fd, .events = POLLIN};
 	uint8_t byte;
 
-	if (poll(&p, 1, 0) > 0 && read(s->fd, &byte, 1) == 1)
+	if (!s->io && poll(&p, 1, 0) > 0 && read(s->fd, &byte, 1) == 1)
 		return err_set(err, -EINVAL, "the snapshot is corrupted (bytes follow its end)");
 	return 0;
 }

@@ -27,6 +27,7 @@
 
 struct snap_stream {
 	int fd;
+	const struct snapshot_io *io; /* instead of fd; or NULL */
 	_Atomic bool cancelled;
 	_Atomic uint64_t bytes;
 	uint64_t records;

@@ -69,13 +69,14 @@ void snap_ram_clear(struct vm *vm)
 
 	for (unsigned i = 0; i < m->nblocks; i++) {
 		const struct ram_block *b = &m->block[i];
+		const bool gone = !b->readonly && mem_discard_host(m, b->host, b->size);
 
-		if (!b->readonly)
-			mem_discard_host(m, b->host, b->size);
-		/* What is no anonymous memory, or ROM, may show something else than zeros now. */
-		for (uint64_t at = 0; (b->readonly || b->fd >= 0) && at < b->size; at += PAGE_SIZE)
-			if (!page_is_zero(b->host + at))
+		/* ROM, memory the host keeps, and what is no anonymous memory may show something else than zeros. */
+		for (uint64_t at = 0; (!gone || b->fd >= 0) && at < b->size; at += PAGE_SIZE)
+			if (!page_is_zero(b->host + at)) {
 				memset(b->host + at, 0, PAGE_SIZE);
+				mem_mark_written(m, b->host + at, PAGE_SIZE);
+			}
 	}
 }
 

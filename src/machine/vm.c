@@ -124,8 +124,7 @@ static void host_event(void *opaque, const char *name, const char *data_json)
 
 /* ---- reset ------------------------------------------------------------------------ */
 
-/* vCPUs are outside vcpu_run. */
-static int reset_everything(struct vm *vm, struct err *err)
+static int reset_hardware(struct vm *vm, struct err *err)
 {
 	struct accel *a = vm->accel;
 	struct cpu_state *s = aligned_alloc(64, ALIGN_UP(sizeof(*s), 64ul));
@@ -148,7 +147,26 @@ static int reset_everything(struct vm *vm, struct err *err)
 	if (vm->board->reset)
 		vm->board->reset(vm);
 	vm_cpus_unpark(vm);
-	rc = vm->board->load(vm, err);
+	return 0;
+}
+
+int vm_reset_hardware(struct vm *vm, struct err *err)
+{
+	char why[64];
+	int status, rc = reset_hardware(vm, err);
+
+	vm_requests_take(vm, &status, why);
+	vm->loaded |= rc == 0;
+	return rc;
+}
+
+/* vCPUs are outside vcpu_run. */
+static int reset_everything(struct vm *vm, struct err *err)
+{
+	int rc = reset_hardware(vm, err);
+
+	if (rc == 0)
+		rc = vm->board->load(vm, err);
 	vm->loaded = rc == 0;
 	return rc;
 }

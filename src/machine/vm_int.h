@@ -76,6 +76,10 @@ struct vm {
 int vm_accel_create(struct vm *vm, struct err *err);
 void vm_accel_destroy(struct vm *vm);
 
+/* vm.c: engine, devices and board as after power on, but nothing in RAM; what the guest has asked for is forgotten.
+ * vCPUs are outside vcpu_run. */
+int vm_reset_hardware(struct vm *vm, struct err *err);
+
 /* vm_threads.c */
 int vm_threads_start(struct vm *vm, struct err *err);
 /* Give up after some seconds: false, and then the process must end without freeing what vCPUs use. */

@@ -204,7 +204,8 @@ void mem_mark_written(struct mem_map *m, const void *host, uint64_t len);
  * What is no whole page of writable RAM is left alone. Any thread; the range may be in use.
  */
 void mem_discard(struct mem_map *m, uint64_t gpa, uint64_t len);
-void mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len); /* all of it inside one block */
+/* All of it inside one block. False: the host did not take it (locked or large pages), and it is as it was. */
+bool mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len);
 
 /* Read the dirty bit of a page and clear it (after accel_ops.sync_dirty). */
 bool mem_dirty_test_clear(struct mem_map *m, uint64_t page);

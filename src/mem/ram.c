@@ -277,24 +277,24 @@ void mem_ram_free(struct mem_map *m)
 /* ---- giving memory back ------------------------------------------------------------- */
 
 /* Bytes off..off+len of a block, page aligned. */
-static void block_discard(struct mem_map *m, const struct ram_block *b, uint64_t off, uint64_t len)
+static bool block_discard(struct mem_map *m, const struct ram_block *b, uint64_t off, uint64_t len)
 {
 	if (b->readonly || len == 0)
-		return;
+		return false;
 	/* A shared mapping keeps its pages in the file: those must go. */
 	if (b->shared && b->fd >= 0
 		? fallocate(b->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(b->fd_offset + off), (off_t)len)
 		: madvise(b->host + off, len, MADV_DONTNEED))
-		return; /* pages the host cannot split or take: they stay */
+		return false; /* pages the host cannot split or take: they stay */
 	mem_mark_written(m, b->host + off, len);
+	return true;
 }
 
-void mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len)
+bool mem_discard_host(struct mem_map *m, uint8_t *host, uint64_t len)
 {
 	const struct ram_block *b = mem_block_of_host(m, host);
 
-	if (b && len <= b->size - (uint64_t)(host - b->host))
-		block_discard(m, b, (uint64_t)(host - b->host), len);
+	return b && len <= b->size - (uint64_t)(host - b->host) && block_discard(m, b, (uint64_t)(host - b->host), len);
 }
 
 void mem_discard(struct mem_map *m, uint64_t gpa, uint64_t len)

@@ -9,6 +9,7 @@ import time
 
 import guest
 from qmp import Qmp
+from snapshot_disks import DISKS
 
 COMMANDS = """
 set -e
@@ -39,19 +40,6 @@ SMP = int(sys.argv[4]) if len(sys.argv) > 4 else 2
 # What both engines can give; a guest that was saved on one must find it on the other. (Without invtsc Linux does not
 # trust the TSC of two CPUs and says so at boot.)
 CPU = "qemu64,-invtsc"
-
-
-# How the disk is attached: options, the guest's name for it, kernel and modules.
-SD = ("full", ("virtio_pci", "ata_piix", "ahci", "nvme", "virtio_scsi", "sym53c8xx", "sd_mod", "ext4"))
-DISKS = {
-    "virtio": (["-device", "virtio-blk-pci,drive=d"], "vda", ("cloud", ())),
-    "packed": (["-device", "virtio-blk-pci,drive=d,packed=on"], "vda", ("cloud", ())),
-    "ide": (["-device", "ide-hd,drive=d"], "sda", SD),
-    "ahci": (["-device", "ahci,id=a", "-device", "ide-hd,drive=d,bus=a.0"], "sda", SD),
-    "nvme": (["-device", "nvme,drive=d,serial=s"], "nvme0n1", SD),
-    "scsi": (["-device", "virtio-scsi-pci", "-device", "scsi-hd,drive=d"], "sda", SD),
-    "lsi": (["-device", "lsi", "-device", "scsi-hd,drive=d"], "sda", SD),
-}
 
 
 def ticks(run):
