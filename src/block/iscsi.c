@@ -93,6 +93,7 @@ struct op;
 /* One command of a request. */
 struct piece {
 	struct op *op;
+	struct scsi_task *task; /* NULL: not queued, or done */
 	uint64_t lba;
 	uint32_t blocks;
 	unsigned tries;
@@ -108,6 +109,7 @@ struct op {
 	int error; /* negative errno */
 	struct iovec *iov;
 	struct piece *pieces;
+	unsigned npieces;
 };
 
 static bool start(struct piece *p);
@@ -130,6 +132,9 @@ static void op_unlink(struct op *op)
 
 static void op_free(struct op *op)
 {
+	for (unsigned i = 0; i < op->npieces; i++)
+		if (op->pieces[i].task)
+			lib.free_task(op->pieces[i].task);
 	free(op->iov);
 	free(op->pieces);
 	free(op);
@@ -169,11 +174,8 @@ static void task_done(struct iscsi_context *c, int status, void *data, void *use
 	int error = 0;
 	bool again = false;
 
-	if (!op->req) {
-		if (task)
-			lib.free_task(task);
+	if (!op->req) /* its task is freed with it */
 		return;
-	}
 	if (status == SCSI_STATUS_CHECK_CONDITION && task) {
 		again = task->sense.key == SCSI_SENSE_UNIT_ATTENTION;
 		error = error_of(task);
@@ -183,8 +185,9 @@ static void task_done(struct iscsi_context *c, int status, void *data, void *use
 	} else if (status != SCSI_STATUS_GOOD) {
 		error = -EIO;
 	}
-	if (task)
-		lib.free_task(task);
+	if (p->task)
+		lib.free_task(p->task);
+	p->task = NULL;
 	if (again && ++p->tries < MAX_TRIES && start(p))
 		return;
 	if (error && !op->error)
@@ -221,6 +224,7 @@ static bool start(struct piece *p)
 					 task_done, p);
 		break;
 	}
+	p->task = t;
 	return t != NULL;
 }
 
@@ -276,7 +280,7 @@ static int make_pieces(struct op *op, unsigned *out)
 		p->niov = iov_cut(iov, req->iov, req->niov, at * l->block, (uint64_t)p->blocks * l->block);
 		iov += p->niov;
 	}
-	*out = (unsigned)n;
+	*out = op->npieces = (unsigned)n;
 	return 0;
 }
 
