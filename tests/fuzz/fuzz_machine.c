@@ -18,6 +18,7 @@
 
 #define MAX_OPS	    300
 #define MAX_TURNS   20000
+#define MAX_RESETS  2	      /* of an input: each loads the firmware's tables again, which is most of the time */
 #define WINDOW	    0x200000u /* 1 MiB of RAM that is zero for each input */
 #define WINDOW_SIZE 0x100000u
 #define MAX_BARS    96
@@ -63,6 +64,8 @@ static struct {
 	uint16_t queue;
 } virtio[MAX_VIRTIO];
 static unsigned nvirtio;
+static unsigned resets; /* by this input */
+static bool fresh;	/* nothing was done since a reset */
 
 /* ---- the input ---------------------------------------------------------------------- */
 
@@ -374,7 +377,7 @@ static void op_time(struct input *in)
 	const unsigned how = (unsigned)take(in, 1);
 	struct vmclock *clock = bus()->clock;
 
-	if (how >= 0xf0)
+	if (how >= 0xf0 && resets++ < MAX_RESETS)
 		vm_system_reset(vm);
 	else if (how & 1)
 		vmclock_step(clock, vmclock_ns(clock) + (1ull << (how >> 3)), 50);
@@ -394,7 +397,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!memory_disks_empty())
 		fail("no disk");
 	memset(mem_ram_ptr(bus()->mem, WINDOW, WINDOW_SIZE), 0, WINDOW_SIZE);
-	restart();
+	if (!fresh)
+		restart();
+	fresh = true; /* the input before left it so */
+	resets = 0;
 	find_bars();
 	for (unsigned n = 0; in.left && n < MAX_OPS; n++)
 		ops[take(&in, 1) % ARRAY_SIZE(ops)](&in);
