@@ -6,6 +6,7 @@
 #include "machine/snapshot_int.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/util.h"
@@ -15,29 +16,48 @@ static bool page_is_zero(const uint8_t *p)
 	return ld64le(p) == 0 && memcmp(p, p + 8, PAGE_SIZE - 8) == 0;
 }
 
-/* Of the pages from `at` on: how many zero ones, and how many others after them, at most a chunk. */
-static void next_run(const struct ram_block *b, uint64_t at, uint64_t *zero, uint64_t *run)
+/* Of the pages from `at` to `end`: how many zero ones, and how many others after them, at most a chunk. */
+static void next_run(const struct ram_block *b, uint64_t at, uint64_t end, uint64_t *zero, uint64_t *run)
 {
 	uint64_t z = 0, n = 0;
 
-	while (at + z < b->size && z < SNAPSHOT_CHUNK && page_is_zero(b->host + at + z))
+	while (at + z < end && z < SNAPSHOT_CHUNK && page_is_zero(b->host + at + z))
 		z += PAGE_SIZE;
-	while (at + z + n < b->size && n < SNAPSHOT_CHUNK && !page_is_zero(b->host + at + z + n))
+	while (at + z + n < end && n < SNAPSHOT_CHUNK && !page_is_zero(b->host + at + z + n))
 		n += PAGE_SIZE;
 	*zero = z;
 	*run = n;
 }
 
+/* What has memory from `at` on: it begins there, and ends at *end. To read the rest of a shared file would give it
+ * some. */
+static uint64_t next_memory(const struct ram_block *b, uint64_t at, uint64_t *end)
+{
+	*end = b->size;
+	if (b->fd < 0 || !b->shared)
+		return at;
+	const off_t data = lseek(b->fd, (off_t)(b->fd_offset + at), SEEK_DATA);
+	if (data < 0)
+		return errno == ENXIO ? b->size : at;
+	const off_t hole = lseek(b->fd, data, SEEK_HOLE);
+	if (hole > data)
+		*end = MIN(ALIGN_UP((uint64_t)hole, PAGE_SIZE) - b->fd_offset, b->size);
+	return MIN((uint64_t)data - b->fd_offset, b->size) & PAGE_MASK;
+}
+
 static int save_block(struct snapshot *s, const struct ram_block *b, struct err *err)
 {
-	uint64_t at = 0;
+	uint64_t at = 0, end = 0;
 
 	while (at < b->size) {
-		uint64_t zero, run;
+		uint64_t zero, run, skipped = at;
 		uint8_t gpa[8];
 		int rc = 0;
 
-		next_run(b, at, &zero, &run);
+		if (at >= end)
+			at = next_memory(b, at, &end);
+		skipped = at - skipped;
+		next_run(b, at, end, &zero, &run);
 		st64le(gpa, b->gpa + at + zero);
 		if (run)
 			rc = snap_write(&s->stream, SNAP_RAM, gpa, sizeof(gpa), b->host + at + zero, run, err);
@@ -46,9 +66,9 @@ static int save_block(struct snapshot *s, const struct ram_block *b, struct err 
 		if (rc < 0)
 			return rc;
 		at += zero + run;
-		s->zero_pages += zero / PAGE_SIZE;
+		s->zero_pages += (skipped + zero) / PAGE_SIZE;
 		s->pages += run / PAGE_SIZE;
-		s->ram_done += zero + run;
+		s->ram_done += skipped + zero + run;
 	}
 	return 0;
 }
@@ -71,8 +91,8 @@ void snap_ram_clear(struct vm *vm)
 		const struct ram_block *b = &m->block[i];
 		const bool gone = !b->readonly && mem_discard_host(m, b->host, b->size);
 
-		/* ROM, memory the host keeps, and what is no anonymous memory may show something else than zeros. */
-		for (uint64_t at = 0; (!gone || b->fd >= 0) && at < b->size; at += PAGE_SIZE)
+		/* ROM, memory the host keeps, and a file mapped privately may show something else than zeros. */
+		for (uint64_t at = 0; (!gone || (b->fd >= 0 && !b->shared)) && at < b->size; at += PAGE_SIZE)
 			if (!page_is_zero(b->host + at)) {
 				memset(b->host + at, 0, PAGE_SIZE);
 				mem_mark_written(m, b->host + at, PAGE_SIZE);

@@ -132,6 +132,29 @@ def by_file(_):
     assert os.stat(path).st_mode & 0o077 == 0, "for nobody else"
 
 
+@case()
+def sparse(_):
+    """Memory that was never used costs nothing after saving and after loading, shared memory neither."""
+
+    def frugal(m):
+        with open(f"/proc/{m.process.pid}/status", encoding="ascii") as f:
+            rss = next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+        assert rss < 600 << 10, f"{rss} KiB resident"
+
+    shared = ("-m", "1024", "-object", "memory-backend-memfd,id=ram,size=1G,share=on", "-M", "pc,memory-backend=ram")
+    path = temp("sparse")
+    source, qmp = machine(*shared)
+    change(source)
+    qmp.call("migrate", uri=f"file:{path}")
+    qmp.until("completed")
+    frugal(source)
+    expect(source.close(), 0)
+    target, qmp = machine("-incoming", f"file:{path}", *shared)
+    arrive(target, qmp)
+    frugal(target)
+    expect(target.close(), 0)
+
+
 @case(name="exec")
 def by_exec(_):
     path = temp("zipped")
