@@ -89,8 +89,11 @@ void chr_resume_terminals(void)
 {
 	int saved = errno;
 
-	if (stdio_state.active && stdio_state.is_tty)
-		stdio_state.raw = stdio_set_modes(&stdio_state.ours);
+	if (stdio_state.active && stdio_state.is_tty) {
+		stdio_state.raw = 1; /* before it is: a fatal signal may come between */
+		if (!stdio_set_modes(&stdio_state.ours))
+			stdio_state.raw = 0;
+	}
 	errno = saved;
 }
 
