@@ -4,10 +4,10 @@
  * the code rests on changes under them:
  *
  *   code    two vCPUs call a function whose result counts up; another vCPU rewrites it at the same address, through
- *	     another mapping, or a device does by DMA. After a sequence number was seen, the result may not be older.
- *   pages   two vCPUs read a page whose mapping is moved on; after the flush was acknowledged they see the new page.
- *   locks   a locked operand across pages that lie apart, against locked accesses to one of the pages.
- *   cache   the translations' memory is so small that it is emptied all the time, in all of these.
+ *	     another mapping, or a device does by DMA; or what a function of its returns to. After a sequence number was
+ *seen, the result may not be older. pages   two vCPUs read a page whose mapping is moved on; after the flush was
+ *acknowledged they see the new page. locks   a locked operand across pages that lie apart, against locked accesses to
+ *one of the pages. cache   the translations' memory is so small that it is emptied all the time, in all of these.
  *
  *	test_jit_smp [MILLISECONDS]	of each, default 400
  *
@@ -120,6 +120,8 @@ __asm__(".pushsection .rodata\n"
 
 #define AT(program) (CODE + (uint64_t)((program)-caller))
 #define FUNCTION    0xf03u /* so that the immediate, a byte on, is aligned */
+#define RETURNED_TO (FUNCTION - 0x100)
+#define CALLED	    (FUNCTION + 0x20)
 
 static void request(void *opaque, enum vm_request what, int status, const char *why)
 {
@@ -214,11 +216,17 @@ static pthread_t threads[NCPU];
 static void begin(void)
 {
 	static const uint8_t function[] = {0xb8, 0, 0, 0, 0, 0xc3}; /* mov eax, imm; ret */
+	/* A function that calls, then does the same; and what it calls: mov eax, 50; dec eax; jnz; ret. */
+	static const uint8_t call[] = {0xe8, (CALLED - RETURNED_TO) & 0xff, (CALLED - RETURNED_TO) >> 8, 0, 0};
+	static const uint8_t called[] = {0xb8, 50, 0, 0, 0, 0xff, 0xc8, 0x75, 0xfc, 0xc3};
 
 	memset(data, 0, PAGE_SIZE);
 	memcpy(code, caller, (size_t)(programs_end - caller));
 	for (unsigned i = 0; i < NCPU; i++)
 		memcpy(code + FUNCTION - 64 * i, function, sizeof(function));
+	memcpy(code + RETURNED_TO - sizeof(call), call, sizeof(call));
+	memcpy(code + RETURNED_TO, function, sizeof(function));
+	memcpy(code + CALLED, called, sizeof(called));
 	mem_mark_written(&guest.mem, code, PAGE_SIZE);
 	atomic_store(&crashed, false);
 }
@@ -268,14 +276,15 @@ static bool go_on(uint64_t since, bool enough)
 	       (!moved && clock_raw_ns() - since < 60 * NSEC_PER_SEC);
 }
 
-static void rewrite_by_cpu(uint64_t at)
+/* `function` has its immediate a byte behind `changed`. */
+static void rewrite_by_cpu(uint64_t function, uint64_t changed)
 {
 	uint64_t since = clock_raw_ns();
 
 	begin();
-	start(0, AT(caller), CODE + FUNCTION, 0, 0);
-	start(1, AT(caller), CODE + FUNCTION, 0, 0);
-	start(2, AT(writer), 0, 0, at + FUNCTION + 1);
+	start(0, AT(caller), function, 0, 0);
+	start(1, AT(caller), function, 0, 0);
+	start(2, AT(writer), 0, 0, changed + 1);
 	while (go_on(since, true))
 		usleep(1000);
 	stop();
@@ -283,12 +292,18 @@ static void rewrite_by_cpu(uint64_t at)
 
 static void test_code_written(void **state)
 {
-	rewrite_by_cpu(CODE);
+	rewrite_by_cpu(CODE + FUNCTION, CODE + FUNCTION);
 }
 
 static void test_code_written_elsewhere(void **state)
 {
-	rewrite_by_cpu(ALIAS);
+	rewrite_by_cpu(CODE + FUNCTION, ALIAS + FUNCTION);
+}
+
+/* What a call returns to is rewritten while the callee runs. */
+static void test_return_written(void **state)
+{
+	rewrite_by_cpu(CODE + RETURNED_TO - 5, CODE + RETURNED_TO);
 }
 
 /*
@@ -396,7 +411,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_code_written),     cmocka_unit_test(test_code_written_elsewhere),
 	    cmocka_unit_test(test_code_beside_code), cmocka_unit_test(test_code_by_dma),
-	    cmocka_unit_test(test_pages_moved),	     cmocka_unit_test(test_split_lock)};
+	    cmocka_unit_test(test_pages_moved),	     cmocka_unit_test(test_split_lock),
+	    cmocka_unit_test(test_return_written)};
 	int failed;
 
 	if (argc > 1)
