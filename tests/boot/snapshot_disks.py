@@ -5,6 +5,7 @@
 SD = ("full", ("virtio_pci", "ata_piix", "ahci", "nvme", "virtio_scsi", "sym53c8xx", "sd_mod", "ext4"))
 DISKS = {
     "virtio": (["-device", "virtio-blk-pci,drive=d"], "vda", ("cloud", ())),
+    "iothread": (["-object", "iothread,id=io", "-device", "virtio-blk-pci,drive=d,iothread=io"], "vda", ("cloud", ())),
     "packed": (["-device", "virtio-blk-pci,drive=d,packed=on"], "vda", ("cloud", ())),
     "ide": (["-device", "ide-hd,drive=d"], "sda", SD),
     "ahci": (["-device", "ahci,id=a", "-device", "ide-hd,drive=d,bus=a.0"], "sda", SD),
