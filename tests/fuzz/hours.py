@@ -79,7 +79,13 @@ def run_slice(target, seconds):
     # Built first, so that the compiler's time is not the target's.
     script = os.path.join(HERE, "libfuzzer.sh")
     with open(text, "wb") as out:
-        if subprocess.run([script, "build", target], stdout=out, stderr=out, check=False).returncode:
+        with subprocess.Popen([script, "build", target], stdout=out, stderr=out, start_new_session=True) as p:
+            try:
+                failed = p.wait()
+            except KeyboardInterrupt:
+                os.killpg(p.pid, signal.SIGTERM) # the compiler too
+                raise
+        if failed:
             return f"{target}: it cannot be built; see {text}"
     started, name = time.monotonic(), commit()
     with open(text, "wb") as out:
