@@ -4,6 +4,7 @@
  * with an option as first argument, it behaves as `kelvin run`.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
@@ -61,6 +62,8 @@ static void fill_standard_fds(void)
 int main(int argc, char **argv)
 {
 	fill_standard_fds();
+	/* A limit of file sizes is an error of the write (EFBIG), not the end of the machine. */
+	signal(SIGXFSZ, SIG_IGN);
 
 	const char *names[ARRAY_SIZE(verbs)];
 	const char *slash = argc ? strrchr(argv[0], '/') : NULL;

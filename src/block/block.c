@@ -142,6 +142,8 @@ int block_set_loop(struct block_node *n, struct loop *l, struct err *err)
 	ret = n->backing ? block_set_loop(n->backing, l, err) : 0;
 	if (!ret)
 		ret = block_file_set_loop(n->file, l, err);
+	if (!ret && n->driver->set_loop)
+		ret = n->driver->set_loop(n, l, err);
 	if (ret)
 		return ret;
 	n->loop = l;

@@ -20,6 +20,8 @@ struct block_driver {
 	/* A checked request: within the size, allowed, iov consistent. */
 	void (*submit)(struct block_node *n, struct block_req *req);
 	/* Any of the following may be NULL. Contracts: block.h. */
+	/* Of files besides n->file and the backing node; n->loop is still the old one. */
+	int (*set_loop)(struct block_node *n, struct loop *l, struct err *err);
 	int (*truncate)(struct block_node *n, uint64_t size, enum block_prealloc p, struct err *err);
 	int (*make_empty)(struct block_node *n, struct err *err);
 	int (*change_backing)(struct block_node *n, const char *file, const char *format, struct err *err);

@@ -195,6 +195,13 @@ static int open_data_file(struct qcow2 *q, const struct block_open *o, struct er
 	return block_file_open(&q->data, &d, q->node->loop, err);
 }
 
+static int qcow2_set_loop(struct block_node *n, struct loop *l, struct err *err)
+{
+	struct qcow2 *q = n->private_data;
+
+	return q->data && q->data != q->file ? block_file_set_loop(q->data, l, err) : 0;
+}
+
 static void qcow2_free(struct qcow2 *q)
 {
 	block_close(q->node->backing);
@@ -320,6 +327,7 @@ const struct block_driver block_qcow2_driver = {
     .open = qcow2_open,
     .close = qcow2_close,
     .submit = qcow2_submit,
+    .set_loop = qcow2_set_loop,
     .truncate = qcow2_truncate,
     .make_empty = qcow2_make_empty,
     .change_backing = qcow2_change_backing,

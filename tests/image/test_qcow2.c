@@ -526,6 +526,22 @@ static void test_data_file(void **state)
 		}
 	assert_null(try_open("w.qcow2", "readonly=on", &err));
 	assert_non_null(strstr(err.msg, "is not followed"));
+	/* It moves to another loop (an I/O thread's) with the image; nobody runs the first one meanwhile. */
+	err = (struct err){0};
+	struct block_node *n = try_open("w.qcow2", opts, &err);
+	struct loop *first = loop;
+	assert_non_null(n);
+	assert_non_null(loop = loop_create("other", &err));
+	assert_int_equal(block_set_loop(n, loop, &err), 0);
+	memset(model, 0x5a, 3 * 65536);
+	assert_int_equal(run(n, BLOCK_WRITE, 0, 65536, model, 3 * 65536), 0);
+	assert_int_equal(run(n, BLOCK_FLUSH, 0, 0, NULL, 0), 0);
+	memset(model, 0, 3 * 65536);
+	assert_int_equal(run(n, BLOCK_READ, 0, 65536, model, 3 * 65536), 0);
+	assert_int_equal(model[0] + model[3 * 65536 - 1], 2 * 0x5a);
+	drive_close_all();
+	loop_destroy(loop);
+	loop = first;
 	free(model);
 }
 
