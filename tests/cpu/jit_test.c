@@ -658,7 +658,7 @@ static void test_perf_map(void **state)
 	}
 	fclose(f);
 	unlink(path);
-	assert_int_equal(stubs, 6);
+	assert_int_equal(stubs, 5);
 	assert_true(found);
 	assert_true(named_for_perf((uintptr_t)sa.jit->rx));
 	assert_true(blocks >= cpu->n_jit_blocks);

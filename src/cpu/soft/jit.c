@@ -327,9 +327,6 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err)
 	for (unsigned i = 0; i < MMU_MODES; i++) {
 		c->jx.jump_key[i] = JIT_NO_KEY;
 	}
-	c->jit_ret_used = 1;
-	jit_ret_clear(c);
-	c->n_jit[JIT_STAT_RET_CLEARS] = 0;
 	c->jx.self = c;
 	c->jx.xmask = soft_host_xcr0() & XMASK;
 	c->jit = jc;

@@ -199,7 +199,7 @@ struct jit {
 	unsigned perf_lines;
 	/* stubs, executable addresses */
 	const uint8_t *enter, *leave[REASON_COUNT], *leave_keep, *leave_link, *leave_far, *leave_step, *leave_poll,
-	    *slow_read, *slow_write, *slow_vec, *ret_miss[MMU_MODES];
+	    *slow_read, *slow_write, *slow_vec;
 	uint64_t n_blocks, n_bytes, n_insns, n_invalidations;
 };
 

@@ -93,7 +93,7 @@ static struct hmem entry_field(size_t entry, size_t field)
  * Jump through the table to the linear address in rcx, in code of that mode;
  * flags are in the slot. The key is the address in host memory.
  */
-static struct hmem jump_lookup(struct xlat *x, unsigned mmu_index)
+void x_jump_table(struct xlat *x, unsigned mmu_index)
 {
 	struct emit *e = &x->e;
 	const uint8_t *leave = x->j->leave[mmu_index == MMU_USER ? REASON_LOOKUP_USER : REASON_LOOKUP];
@@ -120,82 +120,7 @@ static struct hmem jump_lookup(struct xlat *x, unsigned mmu_index)
 	e1(e, 4);
 	e_op_mem(e, 1, 0x3b, H_RAX, &host);
 	e_patch(e_jcc(e, CC_NE), leave);
-	return code;
-}
-
-void x_jump_table(struct xlat *x, unsigned mmu_index)
-{
-	struct hmem code = jump_lookup(x, mmu_index);
-
-	e_op_mem(&x->e, 0, 0xff, 4, &code);
-}
-
-/*
- * Returns look first into a small table by linear address. It is emptied whenever the TLB's execute entries of any
- * address are (and with the other table), so that what it has needs no look into the TLB. A block that died is
- * closed at its entry, as for the other table.
- *
- * A stack that calls push to would cost more instructions at the calls than it saves here: where a return goes is
- * predicted by the host, from the path that led to it.
- */
-static struct hmem ret_entry(unsigned mmu_index, size_t field)
-{
-	struct hmem m =
-	    h_gs(offsetof(struct soft_cpu, jit_ret) + mmu_index * sizeof(((struct soft_cpu *)0)->jit_ret[0]) + field);
-
-	m.base = H_RAX;
-	return m;
-}
-
-/* rax = where the table would have the linear address in rcx */
-static void ret_index(struct emit *e)
-{
-	e_rorx(e, 0, H_RAX, H_RCX, 32 - 4);
-	e1(e, 0x25); /* and eax, imm32 */
-	e4(e, ((1u << JIT_RET_BITS) - 1) << 4);
-}
-
-static void exit_return(struct xlat *x)
-{
-	struct emit *e = &x->e;
-	struct hmem lin = ret_entry(x->mmu_index, offsetof(struct jit_ret, lin)),
-		    code = ret_entry(x->mmu_index, offsetof(struct jit_ret, code));
-
-	x_flags_to_slot(x, F_ALL);
-	ret_index(e);
-	e_op_mem(e, 1, 0x3b, H_RCX, &lin);
-	e_patch(e_jcc(e, CC_NE), x->j->ret_miss[x->mmu_index]);
-	e_alu_imm(e, 1, 4, H_RCX, -(int32_t)PAGE_SIZE);
-	e_store(e, h_slot(SLOT_PAGE), H_RCX);
 	e_op_mem(e, 0, 0xff, 4, &code);
-}
-
-/* Where returns go that the table does not have: they look as other indirect branches do, and enter what they find. */
-const uint8_t *x_make_ret_miss(struct jit *j, struct emit *e, unsigned mmu_index)
-{
-	static struct xlat xs; /* too large for a stack; only one translator is made at a time */
-	struct hmem lin = ret_entry(mmu_index, offsetof(struct jit_ret, lin)),
-		    code = ret_entry(mmu_index, offsetof(struct jit_ret, code)),
-		    used = h_gs(offsetof(struct soft_cpu, jit_ret_used)),
-		    misses = h_gs(offsetof(struct soft_cpu, n_jit) + JIT_STAT_RET_MISSES * 8), found;
-	const uint8_t *at = e->p;
-
-	xs.j = j;
-	xs.e = *e;
-	found = jump_lookup(&xs, mmu_index);
-	*e = xs.e;
-	e_load(e, H_RCX, found);
-	e_store(e, h_slot(SLOT_TMP), H_RCX);
-	e_load(e, H_RCX, h_slot(SLOT_LIN));
-	ret_index(e);
-	e_store(e, lin, H_RCX);
-	e_load(e, H_RCX, h_slot(SLOT_TMP));
-	e_store(e, code, H_RCX);
-	e_op_mem(e, 0, 0xc7, 0, &used);
-	e4(e, 1);
-	e_op_mem(e, 1, 0xff, 0, &misses);
-	e_op_reg(e, 0, 0xff, 4, H_RCX);
-	return at;
 }
 
 void x_exit_indirect(struct xlat *x)
@@ -422,5 +347,5 @@ void x_lower_ret(struct xlat *x, struct xinsn *in)
 	m = x_lookup_stack(x, in, R_RSP, 0, x->w32 ? 4 : 8, MMU_READ);
 	e_op_mem(&x->e, !x->w32, 0x8b, H_RCX, &m);
 	x_rsp_add(x, n);
-	exit_return(x);
+	x_exit_indirect(x);
 }

@@ -55,7 +55,6 @@ static void table_clear(struct soft_cpu *c, unsigned idx)
 	struct jit_cpu *jc = c->jit;
 
 	c->n_jit[JIT_STAT_TABLE_CLEARS]++;
-	jit_ret_clear(c);
 	if (jc->log[idx].n <= JIT_JUMP_LOG) {
 		for (unsigned i = 0; i < jc->log[idx].n; i++)
 			c->jit_jump[idx][jc->log[idx].entry[i]].host = 0;
@@ -115,12 +114,9 @@ static void table_forget(struct soft_cpu *c)
 {
 	uint64_t host = mmu_fetch_hit(c, c->s.rip);
 	struct jit_jump *e = table_entry(c, host);
-	struct jit_ret *r = &c->jit_ret[c->mmu_index][c->s.rip & ((1u << JIT_RET_BITS) - 1)];
 
 	if (host && e->host == host)
 		e->host = 0;
-	if (r->lin == c->s.rip)
-		r->lin = JIT_RET_EMPTY;
 }
 
 /* How often rip was reached; it may be counted in either of a pair. */

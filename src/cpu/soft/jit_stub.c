@@ -176,9 +176,5 @@ void jit_make_stubs(struct jit *j)
 	jit_perf_code(j, j->slow_write, e.p, "kelvin stub: TLB lookup, write");
 	j->slow_vec = make_slow(&e, (uint64_t)(uintptr_t)jit_slow_vec);
 	jit_perf_code(j, j->slow_vec, e.p, "kelvin stub: load vector state");
-	at = e.p;
-	for (unsigned i = 0; i < MMU_MODES; i++)
-		j->ret_miss[i] = x_make_ret_miss(j, &e, i);
-	jit_perf_code(j, at, e.p, "kelvin stub: return not in its table");
 	j->stubs_end = e.p;
 }

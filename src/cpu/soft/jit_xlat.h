@@ -250,7 +250,6 @@ bool x_exit_step(struct xlat *x, const struct xinsn *in);
 /* jit_branch.c: exits */
 void x_exit_direct(struct xlat *x, int32_t target, unsigned live);
 void x_exit_indirect(struct xlat *x); /* target in rcx */
-const uint8_t *x_make_ret_miss(struct jit *j, struct emit *e, unsigned mmu_index);
 /* Cold code: go on at this instruction in code without groups. */
 void x_exit_variant(struct xlat *x, const struct xinsn *in);
 /* In the head of a block with a second page; flags are in the slot. */

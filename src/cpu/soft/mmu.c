@@ -91,7 +91,6 @@ static void log_flush(struct soft_cpu *c, struct fill_log *log)
 {
 	struct tlb_entry *all = &c->tlb[0][0][0];
 
-	jit_ret_clear(c);
 	for (unsigned i = 0; i < log->n; i++) {
 		unsigned e = log->entry[i];
 
@@ -195,7 +194,6 @@ void mmu_invlpg(struct soft_cpu *c, uint64_t lin)
 		mmu_flush_all(c);
 		return;
 	}
-	jit_ret_clear(c);
 	drop_page(c, lin & PAGE_MASK);
 	/* 4 MiB pages (32-bit tables) are noted as two 2 MiB regions, so look at the whole pair. */
 	if (m->have_large && (bitmap_test(m->large, large_hash(lin >> 21)))) {

@@ -378,8 +378,6 @@ static const struct counter soft_counters[] = {
     JIT_COUNTER("jit_heat_taken", JIT_STAT_HEAT_TAKEN, "the same: two places share a counter"),
     JIT_COUNTER("jit_failed", JIT_STAT_FAILED, "the same: cannot be translated"),
     JIT_COUNTER("jit_table_clears", JIT_STAT_TABLE_CLEARS, "jump tables emptied, for another mode or a new cache"),
-    JIT_COUNTER("jit_ret_misses", JIT_STAT_RET_MISSES, "returns whose address was not in the table of returns"),
-    JIT_COUNTER("jit_ret_clears", JIT_STAT_RET_CLEARS, "tables of returns emptied, with the TLB or for another mode"),
     JIT_COUNTER("jit_slow_reads", JIT_STAT_SLOW_READ, "reads of translated code the first-level TLB missed"),
     JIT_COUNTER("jit_slow_writes", JIT_STAT_SLOW_WRITE, "the same of writes"),
     JIT_COUNTER("jit_vec_loads", JIT_STAT_VEC_LOADS, "vector states loaded"),

@@ -103,20 +103,11 @@ struct jit_jump {
 	uint64_t host; /* 0: empty */
 	const uint8_t *code;
 };
-/* The same by linear address, for returns: see jit_branch.c. */
-#define JIT_RET_BITS  6
-#define JIT_RET_EMPTY (1ull << 62) /* no address */
-struct jit_ret {
-	uint64_t lin;
-	const uint8_t *code;
-};
 /* What -stats counts of the translator: exits to C by reason first (enum jit_reason), then the rest. */
 enum jit_stat {
 	JIT_STAT_REASON,
 	JIT_STAT_TABLE_CLEARS = JIT_STAT_REASON + 16,
 	JIT_STAT_FLUSHES,
-	JIT_STAT_RET_MISSES,
-	JIT_STAT_RET_CLEARS,
 	JIT_STAT_FINDS,
 	JIT_STAT_COLD,
 	JIT_STAT_HEAT_TAKEN,
@@ -190,8 +181,6 @@ struct soft_cpu {
 	bool triple_faulted;
 	uint64_t tsc_offset; /* guest TSC = rdtsc + tsc_offset (vmclock's + IA32_TSC_ADJUST) */
 	struct jit_exchange jx;
-	struct jit_ret jit_ret[MMU_MODES][1u << JIT_RET_BITS];
-	uint32_t jit_ret_used; /* it has entries */
 	struct jit_jump jit_jump[MMU_MODES][1u << JIT_JUMP_BITS];
 	struct tlb_entry tlb[MMU_MODES][MMU_ACCESSES][TLB_SIZE];
 	/* owned by their files */
@@ -452,18 +441,6 @@ int jit_cpu_init(struct soft_cpu *c, struct err *err);
 void jit_cpu_fini(struct soft_cpu *c);
 bool jit_enabled(const struct accel *a);
 /* Code bytes of this page became stale: unlink and forget its translations. Any thread. */
-/* Linear addresses may be mapped otherwise now, or the mode or the code cache is another. By the CPU's thread. */
-static inline void jit_ret_clear(struct soft_cpu *c)
-{
-	if (!c->jit_ret_used)
-		return;
-	c->jit_ret_used = 0;
-	c->n_jit[JIT_STAT_RET_CLEARS]++;
-	for (unsigned idx = 0; idx < MMU_MODES; idx++) {
-		for (unsigned i = 0; i < 1u << JIT_RET_BITS; i++)
-			c->jit_ret[idx][i].lin = JIT_RET_EMPTY;
-	}
-}
 void jit_page_invalidated(struct accel *a, uint64_t page_index);
 
 /* ---- native ring 3: native_hook.c, which uses general registers only ------------- */
