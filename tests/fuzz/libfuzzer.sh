@@ -78,5 +78,6 @@ seeds=$top/tests/fuzz/seeds/$target
 [ ! -f "$seeds" ] || "$top/tests/fuzz/seeds.py" unpack "$seeds" "$corpus"
 [ ! -f "$seeds.dict" ] || set -- -dict="$seeds.dict" "$@"
 # A machine (qmp, machine) is not all in memory that the leak detector knows; the test fuzz-qmp destroys it and looks then.
-case $target in qmp | machine) set -- -detect_leaks=0 "$@"; export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ;; esac
+# nbd and iscsi: looking after each input that libiscsi left something of costs most of the time; the tests fuzz-nbd and fuzz-iscsi look.
+case $target in nbd | iscsi | qmp | machine) set -- -detect_leaks=0 "$@"; export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ;; esac
 exec "$program" -max_total_time="$seconds" -max_len=$longest -entropic=0 -timeout=180 -rss_limit_mb=1500 -artifact_prefix="$folder/$target-" "$@" "$corpus"
