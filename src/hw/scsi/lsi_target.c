@@ -112,8 +112,9 @@ static bool take_buffer(struct lsi *l, struct lsi_req *req)
 			l->spare[i] = (struct lsi_buffer){0};
 			return true;
 		}
-	const uint32_t room = MAX(req->size, 1u);
-	req->data = malloc(room);
+	/* Whole pages, for which the file's direct I/O needs no second buffer. */
+	const uint32_t room = ALIGN_UP(MAX(req->size, 1u), (uint32_t)PAGE_SIZE);
+	req->data = aligned_alloc(PAGE_SIZE, room);
 	req->room = req->data ? room : 0;
 	return req->data != NULL;
 }
