@@ -392,6 +392,7 @@ static void say(const struct work *w, json_t *o, const char *what, const char *b
 		json_object_set(v, "ratio", json_object_get(o, "ratio"));
 		json_object_set(v, "ci", json_object_get(o, "ci"));
 		json_object_set(v, "ci_joint", json_object_get(o, "ci_joint"));
+		json_object_set(v, "detectable", json_object_get(o, "detectable"));
 		if (json_object_get(o, "why"))
 			json_object_set(v, "why", json_object_get(o, "why"));
 		json_array_append_new(json_object_get(w->doc, "verdict"), v);

@@ -15,6 +15,9 @@
 #include "lab/trial.h"
 #include "lab/words.h"
 
+/* What may be hidden below this is said as a bound; above it nothing is known that helps anybody. */
+#define SMALL_PERCENT 30
+
 static const char *text_of(json_t *o, const char *key)
 {
 	const char *v = json_string_value(json_object_get(o, key));
@@ -129,6 +132,22 @@ static double noise_percent(json_t *doc)
 	return (exp(most) - 1) * 100;
 }
 
+/* The largest difference that may be hidden in the factor's undecided comparisons, %; INFINITY: any. */
+static double hidden_percent(json_t *doc, const char *factor)
+{
+	double most = 0;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(json_object_get(doc, "verdict"), i, v) {
+		json_t *least = json_object_get(v, "detectable");
+		if (strcmp(text_of(v, "factor"), factor) || strcmp(text_of(v, "judgement"), "unknown"))
+			continue;
+		most = MAX(most, json_is_number(least) ? (json_number_value(least) - 1) * 100 : INFINITY);
+	}
+	return most;
+}
+
 /* "disk bus (drive.if)" */
 static char *name_of(const char *factor)
 {
@@ -185,6 +204,10 @@ static void say_factor(json_t *doc, const char *factor, json_t *list)
 		hint =
 		    strdup("How much of a difference is chance shows only when it is measured again: give it a larger "
 			   "budget, or a quieter machine");
+	} else if (hidden_percent(doc, factor) < SMALL_PERCENT) {
+		text = paths_text("%s: no difference seen; one of up to %.0f %% may be hidden", name,
+				  hidden_percent(doc, factor));
+		hint = strdup("More repetitions would find a smaller one");
 	} else {
 		text = paths_text("%s: no answer yet, the measurements vary too much", name);
 		v = largest(doc, factor, false);

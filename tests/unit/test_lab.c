@@ -639,6 +639,38 @@ static void children_count(void **state)
 	close(done[1]);
 }
 
+/* Nothing found, but little can be hidden: that is an answer, with its bound. */
+static void bounds(void **state)
+{
+	static const double wobble[3][4] = {{1, 1.03, 0.98, 1.01}, {1.02, 0.99, 1.01, 0.98}, {0.99, 1.02, 1, 1.01}};
+	struct err err = {0};
+	char dir[] = "/tmp/kelvin-test-lab.XXXXXX";
+	struct experiment *e = from_text("name: x\nworkload: io-read\nfactors:\n  drive.cache: [none, unsafe]\n", &err);
+	struct made cell = {.seconds = 1, .cpu = 0.5};
+	struct journal j;
+
+	assert_non_null(e);
+	assert_non_null(mkdtemp(dir));
+	json_t *plan = json_pack("{s:O,s:s,s:{},s:s}", "experiment", e->doc, "seed", "5", "facts", "command", "none");
+	assert_int_equal(journal_create(&j, dir, plan, &err), 0);
+	for (unsigned block = 0; block < 4; block++)
+		for (size_t i = 0; i < j.matrix.n; i++)
+			assert_int_equal(
+			    journal_add(&j, made_trial(block, j.matrix.cell[i].label, cell, wobble[i % 3][block]),
+					&err),
+			    0);
+	json_t *a = analyse_final(&j);
+	const char *text = json_string_value(json_object_get(json_array_get(json_object_get(a, "lead"), 0), "text"));
+	assert_non_null(strstr(text, "no difference seen; one of up to "));
+	json_decref(a);
+	json_decref(plan);
+	journal_close(&j);
+	experiment_free(e);
+	char *command = paths_text("rm -r %s", dir);
+	assert_int_equal(system(command), 0);
+	free(command);
+}
+
 /* A whole result folder: made, cut in the middle of a line, opened again, analysed. */
 static void journals(void **state)
 {
@@ -759,6 +791,7 @@ int main(void)
 	    cmocka_unit_test(kernel_counts),
 	    cmocka_unit_test(host_counts),
 	    cmocka_unit_test(children_count),
+	    cmocka_unit_test(bounds),
 	    cmocka_unit_test(journals),
 	};
 
