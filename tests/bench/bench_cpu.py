@@ -19,6 +19,8 @@ COMPUTE = ["sha256", "chase", "memcpy", "matrix", "nbody", "bytecode", "sort", "
 KERNEL = ["syscall", "forkexec", "faults", "pipe", "files"]
 DEBIAN = ["python", "gcc"]
 ALL = COMPUTE + KERNEL + DEBIAN + ["boot"]
+MEMORY = [("code", "jit_code_bytes", "jit_code_most_bytes"), ("blocks", "jit_blocks_bytes", "jit_blocks_most_bytes"),
+          ("TLBs and tables of the vCPUs", "vcpu_tables_bytes", "vcpu_tables_bytes")]
 
 DEBIAN_SCRIPT = r"""
 cd "$(mktemp -d)"
@@ -72,6 +74,7 @@ class Bench:
         _, self.elf, self.initramfs = guest.prepare()
         self.static = [name for name in COMPUTE + KERNEL if name in options.only]
         self.debian = [name for name in DEBIAN if name in options.only]
+        self.memory = {}  # counters of the engine after the last run of the static programs
 
     def host(self):
         got = {}
@@ -90,6 +93,9 @@ class Bench:
             boot = time.monotonic() - start
             run.wait(3600)
             got = {key[7:]: results(value).get(key[7:]) for key, value in run.reports().items() if key.startswith("RESULT_")}
+            if monitor == guest.KELVIN:
+                with open(run.stats, encoding="utf-8") as f:
+                    self.memory = json.load(f)["engine"]
         got["boot"] = (boot, "0")
         if self.debian:
             command = [os.path.join(guest.TOP, "try"), "--vmm", monitor, "--accel", accel, "--option", "-cpu", "--option", "max",
@@ -129,7 +135,13 @@ def cell(values):
     return f"{statistics.median(values):8.3f} ({min(values):.3f}-{max(values):.3f})".ljust(26)
 
 
-def table(data, out):
+def memory_line(engine):
+    """What the translator held at the end, and what it may hold at most."""
+    sizes = [f"{what} {engine[now] / 1048576:.1f} of {engine[most] / 1048576:.0f} MiB" for what, now, most in MEMORY if now in engine]
+    return ["memory of the translator after the static programs: " + ", ".join(sizes)] if sizes else []
+
+
+def table(data, out, engine):
     rows, ratios = [], {}
     med = {side: {name: statistics.median(v) for name, v in data[side].items()} for side in data}
     for name in ALL:
@@ -147,6 +159,7 @@ def table(data, out):
         text += f" Kelvin/host {gmean(ours):.2f}" if ours else ""
         text += f" QEMU/Kelvin {gmean(theirs):.2f}" if theirs else ""
         lines.append(text)
+    lines += memory_line(engine)
     print("\n".join(lines))
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "cpu.txt"), "w", encoding="utf-8") as f:
@@ -184,7 +197,8 @@ def main():
     unknown = [name for name in options.only if name not in ALL]
     if unknown:
         parser.error(f"no program '{unknown[0]}' (there are: {', '.join(ALL)})")
-    table(Bench(options).run(), options.out)
+    bench = Bench(options)
+    table(bench.run(), options.out, bench.memory)
 
 
 guest.run_test(main)
