@@ -209,7 +209,11 @@ static void test_pit(void)
 	outb(0x40, 0x07);
 	CHECK(wait_for(BASE, 1));
 	open_for(3000);
-	CHECK_EQ(seen[BASE], 1);
+	/* KVM's old timer runs on until the count is written: its last tick may come with the new one. */
+	CHECK(seen[BASE] <= 2);
+	clear();
+	open_for(3000);
+	CHECK_EQ(seen[BASE], 0);
 	/* counts down, in mode 3 by twos */
 	pit_start(0x34, 0);
 	/* A host that stops this CPU for half of the counter's 55 ms in between: once more. */
