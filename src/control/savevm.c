@@ -325,6 +325,45 @@ static int save(struct vm *vm, const char *name, struct err *err)
 	return rc;
 }
 
+/* ---- while the machine stands still ------------------------------------------------ */
+
+typedef int (*disks_work)(struct vm *vm, struct disks *k, const char *name, bool *touched, struct err *err);
+
+/* With the disks in hand. What `work` has touched is, if it fails, not the machine any more that it was. */
+static int while_stopped(struct vm *vm, disks_work work, const char *name, struct err *err)
+{
+	const enum vm_run_state before = vm_state(vm);
+	const bool running = before == VM_RUNNING;
+	bool touched = false;
+	struct disks k;
+	int rc = may_stop(vm, err);
+
+	if (rc == 0)
+		rc = disks_find(&k, err);
+	if (rc < 0)
+		return rc;
+	vm_stop(vm, VM_PAUSED);
+	dev_pause_all(vm_bus(vm));
+	/* Once more: waiting for what was in flight may have let another monitor change a medium. */
+	rc = disks_find(&k, err);
+	if (rc == 0) {
+		rc = disks_take(&k, err);
+		if (rc == 0)
+			rc = work(vm, &k, name, &touched, err);
+		disks_give(&k);
+	}
+	if (rc < 0 && touched) {
+		vm_set_migrating(vm, VM_INTERNAL_ERROR);
+		err_prefix(err, "the machine is stopped, half loaded (loadvm again, or system_reset)");
+		log_error("%s", err->msg);
+		return rc;
+	}
+	vm_set_migrating(vm, touched || running ? VM_PAUSED : before);
+	if (running)
+		vm_start(vm);
+	return rc;
+}
+
 /* ---- loading ----------------------------------------------------------------------- */
 
 /* Every disk has it, and one of them the machine's state: that one. */
@@ -397,79 +436,24 @@ static int load_from_disks(struct vm *vm, struct disks *k, const char *name, boo
 	return rc;
 }
 
-static int load(struct vm *vm, const char *name, struct err *err)
-{
-	const enum vm_run_state before = vm_state(vm);
-	const bool running = before == VM_RUNNING;
-	bool touched = false;
-	struct disks k;
-	int rc = may_stop(vm, err);
-
-	if (rc == 0)
-		rc = disks_find(&k, err);
-	if (rc < 0)
-		return rc;
-	vm_stop(vm, VM_PAUSED);
-	dev_pause_all(vm_bus(vm));
-	/* Once more: waiting for what was in flight may have let another monitor change a medium. */
-	rc = disks_find(&k, err);
-	if (rc == 0) {
-		rc = disks_take(&k, err);
-		if (rc == 0)
-			rc = load_from_disks(vm, &k, name, &touched, err);
-		disks_give(&k);
-	}
-	if (rc < 0 && touched) {
-		vm_set_migrating(vm, VM_INTERNAL_ERROR);
-		err_prefix(err, "the machine is stopped, half loaded (loadvm again, or system_reset)");
-		log_error("%s", err->msg);
-		return rc;
-	}
-	vm_set_migrating(vm, rc == 0 || running ? VM_PAUSED : before);
-	if (running)
-		vm_start(vm);
-	return rc;
-}
-
 int savevm_load_at_start(struct vm *vm, const char *name, struct err *err)
 {
-	return load(vm, name, err) < 0 ? err_prefix(err, "-loadvm %.100s", name) : 0;
+	return while_stopped(vm, load_from_disks, name, err) < 0 ? err_prefix(err, "-loadvm %.100s", name) : 0;
 }
 
 /* ---- deleting ------------------------------------------------------------------------ */
 
-static int delete (struct vm *vm, const char *name, struct err *err)
+static int delete_from_disks(struct vm *vm, struct disks *k, const char *name, bool *touched, struct err *err)
 {
-	const enum vm_run_state before = vm_state(vm);
-	const bool running = before == VM_RUNNING;
-	struct disks k;
 	bool any = false;
-	int rc = may_stop(vm, err);
+	int rc = disks_look(k, name, err);
 
-	if (rc == 0)
-		rc = disks_find(&k, err);
-	if (rc < 0)
-		return rc;
-	vm_stop(vm, VM_PAUSED);
-	dev_pause_all(vm_bus(vm));
-	rc = disks_find(&k, err);
-	if (rc == 0) {
-		rc = disks_take(&k, err);
-		if (rc == 0)
-			rc = disks_look(&k, name, err);
-		for (unsigned i = 0; i < k.n && rc == 0; i++) {
-			any |= k.v[i].found != NULL;
-			if (k.v[i].found)
-				rc = block_snapshot_delete(k.v[i].node, k.v[i].found, err);
-		}
-		disks_give(&k);
+	for (unsigned i = 0; i < k->n && rc == 0; i++) {
+		any |= k->v[i].found != NULL;
+		if (k->v[i].found)
+			rc = block_snapshot_delete(k->v[i].node, k->v[i].found, err);
 	}
-	if (rc == 0 && !any)
-		rc = err_set(err, -ENOENT, "Snapshot '%s' does not exist in any drive", name);
-	vm_set_migrating(vm, running ? VM_PAUSED : before);
-	if (running)
-		vm_start(vm);
-	return rc;
+	return rc == 0 && !any ? err_set(err, -ENOENT, "Snapshot '%s' does not exist in any drive", name) : rc;
 }
 
 /* ---- the human monitor ------------------------------------------------------------------ */
@@ -499,7 +483,7 @@ void hmp_loadvm(struct vm *vm, const char *args, struct textbuf *out)
 	struct err err = {0};
 
 	if (*args)
-		say(load(vm, args, &err), &err, out);
+		say(while_stopped(vm, load_from_disks, args, &err), &err, out);
 	else
 		textbuf_printf(out, "loadvm NAME: info snapshots lists them\n");
 }
@@ -509,7 +493,7 @@ void hmp_delvm(struct vm *vm, const char *args, struct textbuf *out)
 	struct err err = {0};
 
 	if (*args)
-		say(delete (vm, args, &err), &err, out);
+		say(while_stopped(vm, delete_from_disks, args, &err), &err, out);
 	else
 		textbuf_printf(out, "delvm NAME: info snapshots lists them\n");
 }
