@@ -267,7 +267,9 @@ static bool is_local(int fd)
 					 TMPFS_MAGIC};
 	struct statfs fs;
 
-	for (size_t i = 0; fstatfs(fd, &fs) == 0 && i < ARRAY_SIZE(local); i++)
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(local); i++)
 		if ((uint32_t)fs.f_type == local[i])
 			return true;
 	return false;

@@ -183,6 +183,7 @@ static void say_factor(json_t *doc, const char *factor, json_t *list)
 	struct tally t = {.best = json_object()};
 	json_t *m, *v;
 	size_t i;
+	const double hidden = hidden_percent(doc, factor);
 	char *text, *hint = NULL, *name = name_of(factor);
 
 	json_array_foreach(json_object_get(doc, "metrics"), i, m) {
@@ -204,9 +205,8 @@ static void say_factor(json_t *doc, const char *factor, json_t *list)
 		hint =
 		    strdup("How much of a difference is chance shows only when it is measured again: give it a larger "
 			   "budget, or a quieter machine");
-	} else if (hidden_percent(doc, factor) < SMALL_PERCENT) {
-		text = paths_text("%s: no difference seen; one of up to %.0f %% may be hidden", name,
-				  hidden_percent(doc, factor));
+	} else if (hidden < SMALL_PERCENT) {
+		text = paths_text("%s: no difference seen; one of up to %.0f %% may be hidden", name, hidden);
 		hint = strdup("More repetitions would find a smaller one");
 	} else {
 		text = paths_text("%s: no answer yet, the measurements vary too much", name);
