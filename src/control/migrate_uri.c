@@ -83,6 +83,7 @@ static int open_command(const char *command, bool write, struct migrate_end_poin
 	sigemptyset(&none);
 	sigemptyset(&all);
 	sigaddset(&all, SIGPIPE);
+	sigaddset(&all, SIGXFSZ);
 	sigaddset(&all, SIGINT);
 	sigaddset(&all, SIGTERM);
 	posix_spawnattr_setsigmask(&attr, &none);

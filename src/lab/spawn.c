@@ -42,6 +42,7 @@ static void child(pid_t parent, char *const argv[], int out, int keep, int cpus)
 	setpgid(0, 0);
 	signal(SIGINT, SIG_DFL);
 	signal(SIGPIPE, SIG_DFL);
+	signal(SIGXFSZ, SIG_DFL);
 	dup2(null, 0);
 	dup2(out, 1);
 	dup2(out, 2);
