@@ -7,17 +7,11 @@ import os
 import shlex
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 
-import qtest
-from qtest import KELVIN, Machine, case, cases, expect, temp
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "boot"))
-from qmp import Qmp  # pylint: disable=wrong-import-position
-
-PATIENCE = 60
+import saved
+from qtest import KELVIN, PATIENCE, case, expect, main_alone, temp
+from saved import Qmp
 
 
 class Monitor(Qmp):
@@ -43,32 +37,17 @@ class Monitor(Qmp):
 
 
 def machine(*options, **keep):
-    path = tempfile.mktemp(prefix="qmp", dir=qtest.DIR)
-    m = Machine(KELVIN, False, "-qmp", f"unix:{path},server=on,wait=off", "-device", "virtio-rng-pci", *options, **keep)
-    return m, Monitor(path, PATIENCE)
+    return saved.machine(*options, client=Monitor, **keep)
 
 
 def change(m):
-    """Something of everything."""
-    for page in range(0, 64, 7):
-        m.write(0x200000 + page * 4096, bytes([page + 1]) * 100)
-    m.write(0x3ffff00, b"the last page" * 10)
-    m.outb(0x70, 0x50)
-    m.outb(0x71, 0x99)
-    m.outb(0x21, 0x5a)
-    m.cfg_write(m.pci_find(0x1af4, 0x1005), 0x3c, 0x77, 1)
+    """Something of everything, time too."""
+    saved.change(m)
     m.step(123456789)
 
 
 def check(m):
-    for page in range(0, 64, 7):
-        expect(m.read(0x200000 + page * 4096, 100), bytes([page + 1]) * 100)
-    expect(m.read(0x200000 + 4096, 100), bytes(100))
-    expect(m.read(0x3ffff00, 13), b"the last page")
-    m.outb(0x70, 0x50)
-    expect(m.inb(0x71), 0x99)
-    expect(m.inb(0x21), 0x5a)
-    expect(m.cfg_read(m.pci_find(0x1af4, 0x1005), 0x3c, 1), 0x77)
+    saved.check(m)
     expect(m.step(1), 123456790, "the clock goes on")
 
 
@@ -242,21 +221,4 @@ def failures(_):
         assert got.returncode == 1 and len(got.stderr.strip().splitlines()) == 1, (uri, got)
 
 
-def main():
-    bad = 0
-    for name, fn, _, _ in cases:
-        if sys.argv[2:] and name not in sys.argv[2:]:
-            continue
-        try:
-            fn(None)
-        except Exception as e:  # the others still run
-            bad += 1
-            where = e.__traceback__
-            while where.tb_next and where.tb_next.tb_frame.f_code.co_filename == __file__:
-                where = where.tb_next
-            print(f"FAIL {name}, line {where.tb_lineno}: {type(e).__name__} {e}")
-    print(f"{len(cases)} cases, {bad} bad")
-    sys.exit(bad != 0)
-
-
-main()
+main_alone()

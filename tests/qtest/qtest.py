@@ -8,7 +8,6 @@ stopped and its clock stands), so that what a test expects is known not to be Ke
 usage of the tests: NAME.py KELVIN [CASE...]        QEMU= in the environment leaves the peer out
 """
 import base64
-import json
 import os
 import shutil
 import socket
@@ -17,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 KELVIN = [os.path.abspath(sys.argv[1]), "run"]
 PATIENCE = 60
 DIR = tempfile.mkdtemp(prefix="kelvin-qtest-")
 cases = []
+machines = []
 
 
 def case(*options, timed=True, name=None):
@@ -53,6 +54,7 @@ class Machine:
         """link: both ends of a connection to be used, else one is made."""
         self.peer, self.irqs, self.next_bar, self.next_io = peer, [], 0xe0000000, 0xc000
         self.buffer = b""
+        machines.append(self)
         if link:
             self.socket, theirs = link
             self.err = open(temp("stderr"), "w+b")
@@ -226,6 +228,32 @@ def expect_fail(fn, *words):
     raise AssertionError(f"no FAIL for {words}")
 
 
+def describe(e):
+    """What went wrong, and in which line of the test."""
+    test = os.path.abspath(sys.argv[0])
+    lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if os.path.abspath(f.filename) == test]
+    return f"line {lines[-1] if lines else '?'}: {type(e).__name__} {e}"
+
+
+def main_alone():
+    """For tests whose cases start their machines themselves, without a peer."""
+    bad = 0
+    for name, fn, _, _ in cases:
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
+        try:
+            fn(None)
+        except Exception as e:  # the others still run
+            bad += 1
+            print(f"FAIL {name}, {describe(e)}")
+    for machine in machines: # what a failed case left
+        if machine.process.poll() is None:
+            machine.process.kill()
+    shutil.rmtree(DIR)
+    print(f"{len(cases)} cases, {bad} bad")
+    sys.exit(bad != 0)
+
+
 def main():
     wanted = sys.argv[2:]
     qemu = os.environ.get("QEMU", "qemu-system-x86_64")
@@ -248,10 +276,7 @@ def main():
                 assert status == 0 or command is peer, f"exit status {status}"
             except Exception as e:  # any failure is this case's, the others still run
                 bad += 1
-                where = e.__traceback__
-                while where.tb_next and "qtest.py" not in where.tb_next.tb_frame.f_code.co_filename:
-                    where = where.tb_next
-                print(f"FAIL {name} ({who}), line {where.tb_lineno}: {type(e).__name__} {e}")
+                print(f"FAIL {name} ({who}), {describe(e)}")
                 if machine:
                     print("     stderr:", machine.errors()[-2000:])
                     machine.close()

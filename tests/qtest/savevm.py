@@ -6,16 +6,9 @@ import os
 import re
 import resource
 import subprocess
-import sys
-import tempfile
 
-import qtest
-from qtest import KELVIN, Machine, case, cases, expect, temp
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "boot"))
-from qmp import Qmp  # pylint: disable=wrong-import-position
-
-PATIENCE = 60
+from qtest import KELVIN, PATIENCE, case, expect, main_alone, temp
+from saved import change, check, machine
 
 
 def image(name, size="1M", fmt="qcow2", options=()):
@@ -45,9 +38,7 @@ class Monitored:
     """A machine and its human monitor."""
 
     def __init__(self, *options, command=KELVIN):
-        path = tempfile.mktemp(prefix="qmp", dir=qtest.DIR)
-        self.m = Machine(command, False, "-qmp", f"unix:{path},server=on,wait=off", "-device", "virtio-rng-pci", *options)
-        self.qmp = Qmp(path, PATIENCE)
+        self.m, self.qmp = machine(*options, command=command)
 
     def hmp(self, line):
         return self.qmp.call("human-monitor-command", {"command-line": line}).replace("\r", "")
@@ -62,26 +53,6 @@ class Monitored:
 
     def close(self):
         expect(self.m.close(), 0)
-
-
-def change(m, n=0):
-    for page in range(0, 64, 7):
-        m.write(0x200000 + page * 4096, bytes([page + 1 + n]) * 100)
-    m.write(0x3ffff00, b"the last page" * 10)
-    m.outb(0x70, 0x50)
-    m.outb(0x71, 0x99 - n)
-    m.outb(0x21, 0x5a + n)
-    m.cfg_write(m.pci_find(0x1af4, 0x1005), 0x3c, 0x77 + n, 1)
-
-
-def check(m, n=0):
-    for page in range(0, 64, 7):
-        expect(m.read(0x200000 + page * 4096, 100), bytes([page + 1 + n]) * 100)
-    expect(m.read(0x200000 + 4096, 100), bytes(100))
-    m.outb(0x70, 0x50)
-    expect(m.inb(0x71), 0x99 - n)
-    expect(m.inb(0x21), 0x5a + n)
-    expect(m.cfg_read(m.pci_find(0x1af4, 0x1005), 0x3c, 1), 0x77 + n)
 
 
 @case(name="there-and-back")
@@ -255,21 +226,4 @@ def full(_):
         expect(names(path)[0], ["a"])
 
 
-def main():
-    bad = 0
-    for name, fn, _, _ in cases:
-        if sys.argv[2:] and name not in sys.argv[2:]:
-            continue
-        try:
-            fn(None)
-        except Exception as e:  # the others still run
-            bad += 1
-            where = e.__traceback__
-            while where.tb_next and where.tb_next.tb_frame.f_code.co_filename == __file__:
-                where = where.tb_next
-            print(f"FAIL {name}, line {where.tb_lineno}: {type(e).__name__} {e}")
-    print(f"{len(cases)} cases, {bad} bad")
-    sys.exit(bad != 0)
-
-
-main()
+main_alone()
