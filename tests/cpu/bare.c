@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "no_lapic.h"
 
 /* cmocka puts its own SIGFPE handler before each fixture and test; the engine needs the one it installed. */
 static struct sigaction engine_sigfpe;
@@ -42,20 +43,6 @@ static bool intr_pending(void *opaque, unsigned cpu)
 
 	return b->vector >= 0;
 }
-static uint64_t tpr_get(void *opaque, unsigned cpu)
-{
-	return 0;
-}
-static void tpr_set(void *opaque, unsigned cpu, uint64_t cr8) {}
-static int apic_msr_read(void *opaque, unsigned cpu, uint32_t msr, uint64_t *val)
-{
-	return -1;
-}
-static int apic_msr_write(void *opaque, unsigned cpu, uint32_t msr, uint64_t val)
-{
-	return -1;
-}
-static void lapic_reset(void *opaque, unsigned cpu, bool init) {}
 static void request(void *opaque, enum vm_request what, int status, const char *why)
 {
 	struct bare *b = opaque;
@@ -89,11 +76,7 @@ void bare_init_cpu(struct bare *b, unsigned ncpus, const char *accel_options, co
 				    .port_write = port_write,
 				    .intr_ack = intr_ack,
 				    .intr_pending = intr_pending,
-				    .tpr_get = tpr_get,
-				    .tpr_set = tpr_set,
-				    .apic_msr_read = apic_msr_read,
-				    .apic_msr_write = apic_msr_write,
-				    .lapic_reset = lapic_reset,
+				    NO_LAPIC,
 				    .request = request};
 	assert_int_equal(mem_init(&b->mem, &err), 0);
 	assert_int_equal(mem_add_ram(&b->mem, "ram", 0, BARE_RAM, &ram, false, &err), 0);

@@ -20,6 +20,7 @@
 #include "cpu/model.h"
 #include "io/vmclock.h"
 #include "mem/mem.h"
+#include "no_lapic.h"
 
 #define GUEST_CODE    0x1000
 #define PORT_ECHO     0x500 /* in: 0x1233; out: what the guest made of it */
@@ -192,25 +193,6 @@ static bool intr_pending(void *opaque, unsigned cpu)
 	return __atomic_load_n(&b.irq, __ATOMIC_ACQUIRE);
 }
 
-static uint64_t tpr_get(void *opaque, unsigned cpu)
-{
-	return 0;
-}
-
-static void tpr_set(void *opaque, unsigned cpu, uint64_t cr8) {}
-
-static int msr_read(void *opaque, unsigned cpu, uint32_t msr, uint64_t *val)
-{
-	return -1;
-}
-
-static int msr_write(void *opaque, unsigned cpu, uint32_t msr, uint64_t val)
-{
-	return -1;
-}
-
-static void lapic_reset(void *opaque, unsigned cpu, bool init) {}
-
 static void request(void *opaque, enum vm_request what, int status, const char *why)
 {
 	pthread_mutex_lock(&b.lock);
@@ -350,11 +332,7 @@ int main(int argc, char **argv)
 				      .port_write = port_write,
 				      .intr_ack = intr_ack,
 				      .intr_pending = intr_pending,
-				      .tpr_get = tpr_get,
-				      .tpr_set = tpr_set,
-				      .apic_msr_read = msr_read,
-				      .apic_msr_write = msr_write,
-				      .lapic_reset = lapic_reset,
+				      NO_LAPIC,
 				      .request = request};
 	const struct accel_ops *ops = accel_find(argc > 1 ? argv[1] : "kvm");
 	struct err err = {0};

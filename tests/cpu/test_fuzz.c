@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "insn_case.h"
+#include "no_lapic.h"
 #include "soft_guest.h"
 
 #define STEPS 6
@@ -29,20 +30,6 @@ static bool intr_pending(void *opaque, unsigned cpu)
 {
 	return false;
 }
-static uint64_t tpr_get(void *opaque, unsigned cpu)
-{
-	return 0;
-}
-static void tpr_set(void *opaque, unsigned cpu, uint64_t cr8) {}
-static int apic_msr_read(void *opaque, unsigned cpu, uint32_t msr, uint64_t *val)
-{
-	return -1;
-}
-static int apic_msr_write(void *opaque, unsigned cpu, uint32_t msr, uint64_t val)
-{
-	return -1;
-}
-static void lapic_reset(void *opaque, unsigned cpu, bool init) {}
 static void request(void *opaque, enum vm_request what, int status, const char *why) {}
 
 static uint64_t value(struct rng *r)
@@ -121,11 +108,7 @@ int main(int argc, char **argv)
 				       .port_write = port_write,
 				       .intr_ack = intr_ack,
 				       .intr_pending = intr_pending,
-				       .tpr_get = tpr_get,
-				       .tpr_set = tpr_set,
-				       .apic_msr_read = apic_msr_read,
-				       .apic_msr_write = apic_msr_write,
-				       .lapic_reset = lapic_reset,
+				       NO_LAPIC,
 				       .request = request};
 	code = guest_map(&guest, CASE_CODE, CASE_CODE_SIZE, GUEST_W | GUEST_X);
 	guest_map(&guest, CASE_DATA, CASE_DATA_SIZE, GUEST_W);

@@ -16,6 +16,8 @@
 #include "cpu/soft/soft.h"
 #include "io/vmclock.h"
 #include "mem/mem.h"
+#include "../cpu/no_lapic.h"
+#include "input.h"
 
 #define RAM	   0x80000u
 #define TABLES	   0x10000u /* page tables: 32 pages */
@@ -77,31 +79,6 @@ static bool intr_pending(void *opaque, unsigned cpu)
 	return vector >= 0;
 }
 
-static uint64_t tpr_get(void *opaque, unsigned cpu)
-{
-	return 0;
-}
-
-static void tpr_set(void *opaque, unsigned cpu, uint64_t cr8)
-{
-	/* nothing has a priority */
-}
-
-static int apic_msr_read(void *opaque, unsigned cpu, uint32_t msr, uint64_t *val)
-{
-	return -1;
-}
-
-static int apic_msr_write(void *opaque, unsigned cpu, uint32_t msr, uint64_t val)
-{
-	return -1;
-}
-
-static void lapic_reset(void *opaque, unsigned cpu, bool init)
-{
-	/* there is none */
-}
-
 static void request(void *opaque, enum vm_request what, int status, const char *why)
 {
 	if (what == VM_RESET && (!why || !strstr(why, "exception")))
@@ -145,11 +122,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 				 .port_write = port_write,
 				 .intr_ack = intr_ack,
 				 .intr_pending = intr_pending,
-				 .tpr_get = tpr_get,
-				 .tpr_set = tpr_set,
-				 .apic_msr_read = apic_msr_read,
-				 .apic_msr_write = apic_msr_write,
-				 .lapic_reset = lapic_reset,
+				 NO_LAPIC,
 				 .request = request,
 				 .first_insn = first_insn};
 	need(!mem_init(&mem, &err) && !mem_add_ram(&mem, "ram", 0, RAM, &config, false, &err), &err);
@@ -166,25 +139,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	vmclock_start(&vmclock);
 	atexit(destroy);
 	return 0;
-}
-
-/* ---- the input -------------------------------------------------------------------------------- */
-
-struct input {
-	const uint8_t *p;
-	size_t left;
-};
-
-static uint64_t take(struct input *in, unsigned bytes)
-{
-	uint8_t b[8] = {0};
-	const size_t n = MIN((size_t)bytes, in->left);
-
-	if (n)
-		memcpy(b, in->p, n);
-	in->p += n;
-	in->left -= n;
-	return ld64le(b);
 }
 
 /* ---- tables that work ----------------------------------------------------------------------------- */

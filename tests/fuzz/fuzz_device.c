@@ -32,32 +32,6 @@ uint64_t fuzz_bar;
 
 /* ---- the input ------------------------------------------------------------------ */
 
-uint32_t take(struct input *in, unsigned bytes)
-{
-	uint8_t b[4] = {0};
-
-	take_bytes(in, b, bytes);
-	return ld32le(b);
-}
-
-uint64_t take64(struct input *in)
-{
-	const uint64_t low = take(in, 4);
-
-	return low | (uint64_t)take(in, 4) << 32;
-}
-
-void take_bytes(struct input *in, void *to, size_t n)
-{
-	const size_t have = MIN(n, in->left);
-
-	memset(to, 0, n);
-	if (have)
-		memcpy(to, in->p, have);
-	in->p += have;
-	in->left -= have;
-}
-
 uint64_t fuzz_address(struct input *in)
 {
 	const uint32_t how = take(in, 1);
@@ -68,7 +42,7 @@ uint64_t fuzz_address(struct input *in)
 	case 14: return fuzz_bar + (off & 0xfff);
 	case 13: return GUEST_RAM - 4096 + off;
 	case 12: return GUEST_HIGH + off;
-	case 11: return take64(in);
+	case 11: return take(in, 8);
 	case 10: return take(in, 4);
 	default: return target->window[how & 3] + off + 4096 * (uint64_t)(how >> 6);
 	}

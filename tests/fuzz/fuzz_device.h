@@ -8,15 +8,7 @@
 
 #include "../device/virtio_guest.h"
 #include "base/util.h"
-
-/* What is left of the input; past its end everything is 0. */
-struct input {
-	const uint8_t *p;
-	size_t left;
-};
-uint32_t take(struct input *in, unsigned bytes); /* 1 to 4, little endian */
-uint64_t take64(struct input *in);
-void take_bytes(struct input *in, void *to, size_t n);
+#include "input.h"
 
 struct fuzz_target {
 	const char *name;

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "board.h"
 #include "bus/pci.h"
+#include "input.h"
 #include "memory_disks.h"
 
 #define MAX_OPS	    300
@@ -68,23 +69,6 @@ static unsigned resets; /* by this input */
 static bool fresh;	/* nothing was done since a reset */
 
 /* ---- the input ---------------------------------------------------------------------- */
-
-struct input {
-	const uint8_t *p;
-	size_t left;
-};
-
-static uint64_t take(struct input *in, unsigned bytes)
-{
-	uint8_t b[8] = {0};
-	const size_t n = MIN((size_t)bytes, in->left);
-
-	if (n)
-		memcpy(b, in->p, n);
-	in->p += n;
-	in->left -= n;
-	return ld64le(b);
-}
 
 /* Where a guest may point DMA: RAM mostly; registers, the end of RAM, nowhere. */
 static uint64_t address(struct input *in)

@@ -51,14 +51,7 @@ static _Noreturn void fail(const char *why)
 
 uint64_t server_take(struct server *s, unsigned bytes)
 {
-	uint8_t b[8] = {0};
-	const size_t n = MIN((size_t)bytes, s->left);
-
-	if (n)
-		memcpy(b, s->in, n);
-	s->in += n;
-	s->left -= n;
-	return ld64le(b);
+	return take(&s->in, bytes);
 }
 
 bool server_odd(struct server *s)
@@ -83,13 +76,13 @@ static void say_raw(struct server *s)
 {
 	size_t n = server_take(s, 1);
 
-	n = MIN(n, s->left);
+	n = MIN(n, s->in.left);
 	if (protocol->spare)
 		server_end(s);
 	else
-		send_bytes(s, s->in, n);
-	s->in += n;
-	s->left -= n;
+		send_bytes(s, s->in.p, n);
+	s->in.p += n;
+	s->in.left -= n;
 }
 
 void server_say(struct server *s, const void *msg, size_t n)
@@ -179,7 +172,7 @@ static bool turn(struct server *s, bool waiting)
 		return true;
 	if (s->fd < 0 || s->ended || !waiting)
 		return false;
-	if (s->left)
+	if (s->in.left)
 		say_raw(s);
 	else
 		server_end(s);
@@ -323,8 +316,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct err err = {0};
 	struct block_node *n;
 
-	server.in = data;
-	server.left = size;
+	server.in = (struct input){data, size};
 	server.connections = server.idle = 0;
 	server.idle_told = false;
 	n = block_open(&o, loop, &err);

@@ -11,12 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "input.h"
+
 #define SERVER_ROOM	 (128u * 1024)
 #define SERVER_DISK_SIZE (1u << 20)
 
 struct server {
-	const uint8_t *in; /* the input that is left */
-	size_t left;
+	struct input in;
 	int fd;		/* -1: not connected */
 	bool ended;	/* nothing comes any more */
 	bool idle_told; /* fuzz_store.c: the loop has run what was due */
