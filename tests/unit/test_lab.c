@@ -639,20 +639,30 @@ static void children_count(void **state)
 	close(done[1]);
 }
 
+/* A new result folder of an experiment with two cache modes; *plan and the result are the caller's. */
+static struct experiment *cache_modes(struct journal *j, char *dir, json_t **plan)
+{
+	struct err err = {0};
+	struct experiment *e = from_text("name: x\nworkload: io-read\nfactors:\n  drive.cache: [none, unsafe]\n", &err);
+
+	assert_non_null(e);
+	assert_non_null(mkdtemp(dir));
+	*plan = json_pack("{s:O,s:s,s:{},s:s}", "experiment", e->doc, "seed", "5", "facts", "command", "none");
+	assert_int_equal(journal_create(j, dir, *plan, &err), 0);
+	return e;
+}
+
 /* Nothing found, but little can be hidden: that is an answer, with its bound. */
 static void bounds(void **state)
 {
 	static const double wobble[3][4] = {{1, 1.03, 0.98, 1.01}, {1.02, 0.99, 1.01, 0.98}, {0.99, 1.02, 1, 1.01}};
 	struct err err = {0};
 	char dir[] = "/tmp/kelvin-test-lab.XXXXXX";
-	struct experiment *e = from_text("name: x\nworkload: io-read\nfactors:\n  drive.cache: [none, unsafe]\n", &err);
 	struct made cell = {.seconds = 1, .cpu = 0.5};
 	struct journal j;
+	json_t *plan;
+	struct experiment *e = cache_modes(&j, dir, &plan);
 
-	assert_non_null(e);
-	assert_non_null(mkdtemp(dir));
-	json_t *plan = json_pack("{s:O,s:s,s:{},s:s}", "experiment", e->doc, "seed", "5", "facts", "command", "none");
-	assert_int_equal(journal_create(&j, dir, plan, &err), 0);
 	for (unsigned block = 0; block < 4; block++)
 		for (size_t i = 0; i < j.matrix.n; i++)
 			assert_int_equal(
@@ -676,7 +686,6 @@ static void journals(void **state)
 {
 	struct err err = {0};
 	char dir[] = "/tmp/kelvin-test-lab.XXXXXX";
-	struct experiment *e = from_text("name: x\nworkload: io-read\nfactors:\n  drive.cache: [none, unsafe]\n", &err);
 	struct made fast = {.seconds = 1,
 			    .cpu = 0.5,
 			    .exits = 2000,
@@ -690,10 +699,7 @@ static void journals(void **state)
 	slow.seconds = 1.3;
 	slow.cpu = 0.8;
 	slow.exits = 102000;
-	assert_non_null(e);
-	assert_non_null(mkdtemp(dir));
-	plan = json_pack("{s:O,s:s,s:{},s:s}", "experiment", e->doc, "seed", "5", "facts", "command", "none");
-	assert_int_equal(journal_create(&j, dir, plan, &err), 0);
+	struct experiment *e = cache_modes(&j, dir, &plan);
 	for (unsigned block = 0; block < 6; block++) {
 		double wobble = 1 + 0.004 * ((block * 7) % 5);
 		for (size_t i = 0; i < j.matrix.n; i++)
